@@ -17,9 +17,10 @@ from tensorboardX.record_writer import masked_crc32c
 from jaxrl.artifacts import lock
 from jaxrl.cli import main
 from jaxrl.envs.foreign.arguments import ArgumentsError, keyword_arguments
-from jaxrl.tools.dashboard.results import DashboardError, Results
+from jaxrl.tools.dashboard.results import Results
 from jaxrl.tools.dashboard.server import Server
 from jaxrl.tools.report.events import read_folder
+from jaxrl.types import JaxrlError
 from tests.tools.report.report_folders import write_events, write_run
 
 BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -119,7 +120,7 @@ def test_a_bad_run_shows_its_problem_and_no_other_is_touched(tmp_path, monkeypat
 
 
 def test_the_dashboard_asks_for_an_address(tmp_path):
-    with pytest.raises(DashboardError, match=r"--host: got nothing, .* 127\.0\.0\.1"):
+    with pytest.raises(JaxrlError, match=r"--host: got nothing, .* 127\.0\.0\.1"):
         Server(Results(tmp_path), "", 0)
 
 

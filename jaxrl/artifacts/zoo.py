@@ -24,10 +24,6 @@ PREFIX = "zoo:"
 CARD = "card.json"
 
 
-class UnknownPolicyError(JaxrlError):
-    """None of the policies that come with jaxrl has that name."""
-
-
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -92,11 +88,11 @@ def cards() -> list[Card]:
 
 
 def card(name: str) -> Card:
-    """The one called `name`. Raises UnknownPolicyError, with the nearest names, and as `cards`."""
+    """The one called `name`. Raises JaxrlError, with the nearest names, and as `cards`."""
     path = carried("zoo") / name / CARD
     names = [found.parent.name for found in carried("zoo").glob(f"*/{CARD}")]
     if name not in names:
-        raise UnknownPolicyError(unknown(name, name, names, what="no policy of jaxrl's has that name"))
+        raise JaxrlError(unknown(name, name, names, what="no policy of jaxrl's has that name"))
     return _read(path)
 
 

@@ -30,7 +30,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Serve until Ctrl-C, which ends it with 0. Raises DashboardError."""
+    """Serve until Ctrl-C, which ends it with 0. Raises JaxrlError."""
     import rich
 
     from jaxrl.artifacts.metrics.console import setup_logging

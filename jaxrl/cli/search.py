@@ -21,7 +21,8 @@ from jaxrl.settings.sweep import Space
 from jaxrl.tools.report.events import Curve, final_score
 from jaxrl.tools.report.sweep import score_of, seeds_of
 from jaxrl.training.interrupt import Interrupt
-from jaxrl.training.study import FILE, SearchError, Study, Trial
+from jaxrl.training.study import FILE, Study, Trial
+from jaxrl.types import JaxrlError
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ def check_search(search: Search, base: RunSettings, folder: Path, runs: Runs) ->
 
 def make_trials(
     search: Search, base: RunSettings, folder: Path, runs: Runs, console: rich.console.Console, interrupt: Interrupt
-) -> tuple[list[tuple[str, Mapping[str, Any]]], SearchError | None]:
+) -> tuple[list[tuple[str, Mapping[str, Any]]], JaxrlError | None]:
     """Make all trials: name and values of each, with those of earlier sessions; the error if none has a score."""
     seed, compiled = base.env_settings.seed, None
     if is_compiled(base.env_settings.env_path):
@@ -68,7 +69,7 @@ def make_trials(
         _in_processes(study, interrupt, search.parallel or 1)
     if interrupt.requested or study.left > 0 or study.has_scores:
         return study.made(), None
-    return study.made(), SearchError(
+    return study.made(), JaxrlError(
         f"--search: none of {search.trials} trials has a score: in none did an episode end before max_steps, or their "
         "runs failed, as the log says. Mend that, and search in a new --run-id"
     )

@@ -17,10 +17,6 @@ _TRAINERS = ("poca", "mappo", "coma", "ppo")
 """Folders, the one that is chosen first in front: what trains teams as teams before what does not."""
 
 
-class UnknownConfigurationError(JaxrlError):
-    """None of the shipped configurations has that name."""
-
-
 class Shipped(NamedTuple):
     """One file."""
 
@@ -64,7 +60,7 @@ def is_shipped(name: str) -> bool:
 def named(name: str) -> list[Shipped]:
     """Those called `name`, with or without the folders, the one to take in front.
 
-    Raises UnknownConfigurationError, with the nearest names.
+    Raises JaxrlError, with the nearest names.
     """
     found = [one for one in shipped() if name in (one.name, one.short)]
     if not found:
@@ -73,7 +69,7 @@ def named(name: str) -> list[Shipped]:
             one.name if theirs else one.short for one in shipped() if one.name.startswith(f"{MLAGENTS}/") == theirs
         ]
         what, there_are = "no configuration of jaxrl's has that name", "`jaxrl init` lists"
-        raise UnknownConfigurationError(unknown(name, name, names, what=what, there_are=there_are))
+        raise JaxrlError(unknown(name, name, names, what=what, there_are=there_are))
     return found
 
 

@@ -20,7 +20,7 @@ from jaxrl.cli import flags, train
 from jaxrl.cli.device import choose_device, start_computing
 from jaxrl.cli.leaving import leaving_at_once
 from jaxrl.cli.search import Search, check_search, make_trials
-from jaxrl.cli.sweep_processes import SweepError, folder_of, train_in_processes
+from jaxrl.cli.sweep_processes import folder_of, train_in_processes
 from jaxrl.envs.address import is_compiled
 from jaxrl.settings import (
     RunSettings,
@@ -36,6 +36,7 @@ from jaxrl.settings.sweep import Point, grid, overrides_of, space
 from jaxrl.tools.report.sweep import write_results
 from jaxrl.training.checks import check_run
 from jaxrl.training.interrupt import Interrupt
+from jaxrl.types import JaxrlError
 
 _log = logging.getLogger(__name__)
 
@@ -218,7 +219,7 @@ def _searched(given: argparse.Namespace, asked: _Asked) -> Search:
 
 def _train(
     plans: Sequence[_Plan], console: rich.console.Console, interrupt: Interrupt, parallel: int | None
-) -> SweepError | None:
+) -> JaxrlError | None:
     """Train all points; the error that names the runs which failed."""
     runs = [settings for plan in plans for settings in plan.runs]
     if not is_compiled(runs[0].env_settings.env_path):

@@ -33,10 +33,6 @@ SILENT_SECONDS = 600.0
 _ORPHAN_SECONDS = 30  # the same for one whose sweep was killed
 
 
-class SweepError(JaxrlError):
-    """Runs of a sweep have failed. The text names them."""
-
-
 class Job(NamedTuple):
     """Runs that begin and end together: one point, or all seeds of a trial."""
 
@@ -111,7 +107,7 @@ class _UnderWay:
         return [child for child in self.children if child.process.poll() is None]
 
 
-def train_in_processes(runs: Sequence[RunSettings], interrupt: Interrupt, parallel: int) -> SweepError | None:
+def train_in_processes(runs: Sequence[RunSettings], interrupt: Interrupt, parallel: int) -> JaxrlError | None:
     """Train all runs, `parallel` at a time, each with ports of its own; what one says goes to RUN.log.
 
     Ends after the last, or after a signal, when those under way have saved. One that fails is told at once, and the
@@ -128,7 +124,7 @@ def train_in_processes(runs: Sequence[RunSettings], interrupt: Interrupt, parall
     go_through(lambda: next(waiting, None), interrupt, parallel, ended=lambda _, end: failed.extend(end.failed))
     if not failed:
         return None
-    return SweepError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}. Their .log files say why.")
+    return JaxrlError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}. Their .log files say why.")
 
 
 def await_writers(folders: Sequence[RunFolder], interrupt: Interrupt, patience: float = _ORPHAN_SECONDS + 10) -> None:

@@ -21,7 +21,7 @@ from jaxrl.callbacks import load_callbacks
 from jaxrl.cli import flags
 from jaxrl.cli.device import choose_device, start_computing
 from jaxrl.cli.leaving import leaving_at_once
-from jaxrl.cli.shipped import UnknownConfigurationError, beside, is_shipped, made_for, named
+from jaxrl.cli.shipped import beside, is_shipped, made_for, named
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.address import is_compiled
 from jaxrl.settings import RunSettings, load_run_settings, with_drawn_seed, with_seed
@@ -29,6 +29,7 @@ from jaxrl.training.checks import check_hosts, check_run
 from jaxrl.training.host.launch import launched
 from jaxrl.training.hosts import Hosts, Place, place_of, settings_text
 from jaxrl.training.interrupt import Interrupt, leave_if_unsent
+from jaxrl.types import JaxrlError
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ def _checked(given: argparse.Namespace, console: rich.console.Console) -> RunSet
 def configuration(given: str | None, overrides: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
     """The file that is given, the shipped one of that name, or where none is given the one for the environment.
 
-    Raises UnknownConfigurationError for a name that is neither that of a file nor shipped.
+    Raises JaxrlError for a name that is neither that of a file nor shipped.
     """
     env_path = overrides.get("env_settings", {}).get("env_path")
     if given is None:
@@ -109,7 +110,7 @@ def configuration(given: str | None, overrides: dict[str, Any]) -> tuple[str | N
     elif Path(given).is_file() or Path(given).suffix:  # a file, or the path of one that is missed
         return given, overrides
     elif Path(given).is_dir() and not is_shipped(given):
-        raise UnknownConfigurationError(f"{given} is a folder: name the configuration file in it")
+        raise JaxrlError(f"{given} is a folder: name the configuration file in it")
     else:
         found = named(given)
     if not found:

@@ -39,10 +39,6 @@ _EPISODES = ("length", "terminated", "truncated")
 _GROUP = "group_reward"
 
 
-class ConversionError(JaxrlError):
-    """Demonstrations that cannot be read from or written to another format. The text says why and what to do."""
-
-
 class Converted(NamedTuple):
     """What was written."""
 
@@ -61,7 +57,7 @@ def convert(source: str, out: str, *, behavior: str | None = None, force: bool =
       force: in the place of a file that is there.
 
     Raises:
-      ConversionError: another ending, a file that is there already or is none of jaxrl's, no package `minari`, ...
+      JaxrlError: another ending, a file that is there already or is none of jaxrl's, no package `minari`, ...
       JaxrlError: the demonstrations cannot be used. Where anything is raised, what was there before stays.
     """
     save = _writer(out, force)
@@ -82,13 +78,13 @@ def _writer(out: str, force: bool) -> Callable[[Kind, Iterator[Episode]], object
     if out.startswith(MINARI):
         minari, name = _minari(), out.removeprefix(MINARI)
         if name in minari.list_local_datasets():
-            raise ConversionError(f"{out}: there is such a data set: take another name, or `minari delete {name}`")
+            raise JaxrlError(f"{out}: there is such a data set: take another name, or `minari delete {name}`")
         return lambda kind, found: _to_minari(name, kind, found)
     path = Path(out)
     if path.suffix not in (".demo", ".npz"):
-        raise ConversionError(f"{out}: expected FILE.demo, FILE.npz or minari:ID")
+        raise JaxrlError(f"{out}: expected FILE.demo, FILE.npz or minari:ID")
     if path.exists() and not force:
-        raise ConversionError(f"{out} is there already: --force writes another in its place")
+        raise JaxrlError(f"{out} is there already: --force writes another in its place")
     if path.suffix == ".npz":
         return lambda kind, found: _to_npz(path, kind, found)
     return lambda kind, found: write(path, kind.behavior, kind.spec, pairs_of(found))
@@ -127,15 +123,15 @@ def _of_npz(path: Path) -> tuple[Kind, Iterator[Episode]]:
         states, (numbers, choices, reward, group) = [columns[x] for x in names], [columns[x] for x in _DECISIONS]
         length, terminated, truncated = (columns[x] for x in _EPISODES)
     except FileNotFoundError as error:
-        raise ConversionError(f"{path}: there is no such file") from error
+        raise JaxrlError(f"{path}: there is no such file") from error
     except Exception as error:
-        raise ConversionError(
+        raise JaxrlError(
             f"{path}: is no .npz file of demonstrations as jaxrl writes them ({error}); docs/demonstrations.md says "
             "which arrays it holds"
         ) from error
     count, sizes = len(length), {len(x) for x in (numbers, choices, reward, group)}
     if sizes != {length.sum()} or any(len(x) != length.sum() + count for x in states):
-        raise ConversionError(f"{path}: its arrays are not as long as `length` says: {length.sum()} decisions")
+        raise JaxrlError(f"{path}: its arrays are not as long as `length` says: {length.sum()} decisions")
 
     def found() -> Iterator[Episode]:
         at = 0
@@ -153,7 +149,7 @@ def _minari() -> Any:
     try:
         import minari
     except ImportError as error:
-        raise ConversionError(f"minari: {error}; pip install 'jaxrl[minari]'") from error
+        raise JaxrlError(f"minari: {error}; pip install 'jaxrl[minari]'") from error
     return minari
 
 
@@ -178,7 +174,7 @@ def _to_minari(name: str, kind: Kind, found: Iterator[Episode]) -> None:
         told = json.dumps({"behavior": kind.behavior, "spec": spec_to_json(kind.spec)})
         dataset.storage.update_metadata({"jaxrl": told})
     except (OSError, ValueError, TypeError) as error:
-        raise ConversionError(f"{MINARI}{name}: Minari does not take it: {error}") from error
+        raise JaxrlError(f"{MINARI}{name}: Minari does not take it: {error}") from error
 
 
 def _spaces(spec: BehaviorSpec) -> BehaviorSpaces:
@@ -219,7 +215,7 @@ def _buffer(minari: Any, spaces: BehaviorSpaces, one: Episode) -> Any:
 def _of_minari(name: str) -> tuple[Kind, Iterator[Episode]]:
     minari = _minari()
     if name not in minari.list_local_datasets():
-        raise ConversionError(f"{MINARI}{name}: there is no such data set here; `minari download {name}` may fetch it")
+        raise JaxrlError(f"{MINARI}{name}: there is no such data set here; `minari download {name}` may fetch it")
     dataset = minari.load_dataset(name)
     told = dataset.storage.metadata.get("jaxrl")
     if told is not None:

@@ -21,10 +21,6 @@ from jaxrl.training.player import Players, settings_of_run
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError, ParameterValue
 
 
-class RecordingError(JaxrlError):
-    """What was asked for cannot be recorded. The text says why and what to do."""
-
-
 class Recorded(NamedTuple):
     """What stands in a file; of each episode, in its order."""
 
@@ -63,16 +59,16 @@ def record(
       trust: import code that the folder of the run names.
 
     Raises:
-      RecordingError: there is such a file, it has another ending, or an episode does not end.
+      JaxrlError: there is such a file, it has another ending, or an episode does not end.
       JaxrlError: the run or the environment cannot be used. A file that is there stays as it was.
     """
     out, folder = Path(out), run_path(run).absolute()
     if out.suffix != ".demo":
-        raise RecordingError(f"{out}: a demonstration is a .demo file, which Unity and jaxrl know by its ending")
+        raise JaxrlError(f"{out}: a demonstration is a .demo file, which Unity and jaxrl know by its ending")
     if out.exists() and not force:
-        raise RecordingError(f"{out} is there already: --force writes another in its place")
+        raise JaxrlError(f"{out} is there already: --force writes another in its place")
     if episodes < 1 or steps < 1:
-        raise RecordingError(f"episodes = {episodes}, steps = {steps}: expected at least one of each")
+        raise JaxrlError(f"episodes = {episodes}, steps = {steps}: expected at least one of each")
     if trust:
         trusted.accept(folder)
     trusted.ours(env)
@@ -90,9 +86,9 @@ def _environment(env: str, seed: int, env_args: Sequence[str], logs: str) -> Hos
     """As the first worker of a run has it. Raises JaxrlError."""
     kind, name = parse_address(env)
     if kind.compiled and kind not in (Kind.JAX, Kind.FUNCTION):
-        raise RecordingError(f"{env}: is only played in a training; record jax:NAME, gymnasium:ID or a Unity build")
+        raise JaxrlError(f"{env}: is only played in a training; record jax:NAME, gymnasium:ID or a Unity build")
     if kind.compiled and env_args:
-        raise RecordingError(f"{env}: env_args {' '.join(env_args)}: an environment that is served takes none")
+        raise JaxrlError(f"{env}: env_args {' '.join(env_args)}: an environment that is served takes none")
     options = EnvironmentSettings(env_path=env, seed=seed, env_args=tuple(env_args) or None)
     found = simulator(Kind.PLAYER if kind.compiled else kind)
     return found.make_factory(name, RunSettings(env_settings=options), logs)(0)
@@ -113,9 +109,7 @@ class _Recording:
         name = names[0] if behavior is None and len(names) == 1 else behavior
         if name not in names:
             got = "none is named" if name is None else f"{name} is none of them"
-            raise RecordingError(
-                f"the environment has the behaviors {', '.join(names)}, and {got}: say which to record"
-            )
+            raise JaxrlError(f"the environment has the behaviors {', '.join(names)}, and {got}: say which to record")
         kept: list[list[float]] = []
         ids = [id_ for id_ in self._specs if behavior_name(id_) == name]
 
@@ -168,4 +162,4 @@ class _Recording:
             pairs = self._running.setdefault(who, [])
             pairs.append(Pair(seen, action.continuous[row], action.discrete[row], *earned))
             if len(pairs) > self._steps:
-                raise RecordingError(f"an episode has not ended after {self._steps:,} decisions; `steps` says how many")
+                raise JaxrlError(f"an episode has not ended after {self._steps:,} decisions; `steps` says how many")

@@ -58,10 +58,6 @@ _MAKERS: Registry[str, Callable[..., Any]] = Registry(
 )
 
 
-class SeveralBehaviorsError(JaxrlError):
-    """An environment of several behaviors where only one can be used."""
-
-
 def _make(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
     """Arguments are those of the function, or the fields of its `settings`."""
     make = _MAKERS[name]
@@ -136,7 +132,7 @@ def make_environment(env_path: str, /, **arguments: Any) -> JaxEnv:
     Raises:
       UnknownEnvironmentError: there is none of this name; the text lists the nearest.
       ArgumentsError: an argument that it does not take, or a value of another type; the text lists what it takes.
-      SeveralBehaviorsError: the environment has several behaviors, see `make_scene`.
+      JaxrlError: the environment has several behaviors, see `make_scene`.
       JaxrlError: a package is missing, or a file cannot be imported.
     """
     from jaxrl.jax_envs.interface import JaxEnv
@@ -146,7 +142,7 @@ def make_environment(env_path: str, /, **arguments: Any) -> JaxEnv:
     if isinstance(env, JaxEnv):
         return env
     names = ", ".join(part.name for part in env.parts)
-    raise SeveralBehaviorsError(
+    raise JaxrlError(
         f"{env_path}: has several behaviors ({names}), this takes an environment of one. It can be trained "
         "(`jaxrl train`, `jaxrl sweep`) and watched (`jaxrl watch`); in Python `jaxrl.make_scene` makes it"
     )

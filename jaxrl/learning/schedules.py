@@ -21,17 +21,13 @@ Schedule = Callable[[jax.Array], jax.Array]
 """From the step (int32 scalar) to the value (float32 scalar)."""
 
 
-class ScheduleError(JaxrlError):
-    """An unknown schedule, or one that cannot run."""
-
-
 def linear(initial: float, minimum: float, max_steps: int) -> Schedule:
     """Straight line from `initial` at step 0 to `minimum` at `max_steps`, then `minimum`.
 
-    Raises `ScheduleError` unless 0 < max_steps < 2³¹.
+    Raises `JaxrlError` unless 0 < max_steps < 2³¹.
     """
     if not 0 < max_steps < 2**31:
-        raise ScheduleError(f"max_steps: {max_steps} is out of range, a linear schedule needs 1 to {2**31 - 1}")
+        raise JaxrlError(f"max_steps: {max_steps} is out of range, a linear schedule needs 1 to {2**31 - 1}")
 
     def value(step: jax.Array) -> jax.Array:
         # subtracted as integers: 1 - step / max_steps would lose all digits of a float32 towards the end
@@ -48,9 +44,9 @@ def constant(initial: float) -> Schedule:
 
 
 def make_schedule(kind: str, initial: float, minimum: float, max_steps: int) -> Schedule:
-    """The schedule of the settings' word `linear` or `constant`; raises `ScheduleError` for any other."""
+    """The schedule of the settings' word `linear` or `constant`; raises `JaxrlError` for any other."""
     if kind == "linear":
         return linear(initial, minimum, max_steps)
     if kind == "constant":
         return constant(initial)
-    raise ScheduleError(f"schedule: '{kind}' is unknown, use linear or constant")
+    raise JaxrlError(f"schedule: '{kind}' is unknown, use linear or constant")

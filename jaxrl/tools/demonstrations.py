@@ -46,7 +46,7 @@ def table(files: Sequence[Path], number: int | None) -> Iterator[str]:
 def film(files: Sequence[Path], number: int | None, out: Path, scene: SceneFrames | None = None) -> None:
     """What the first camera saw in all episodes, or in one of them, as .gif or .png; with a `scene` what that draws.
 
-    Raises DemonstrationError: as `table`, or there is no camera; PictureError: `out` cannot be written; what `scene`
+    Raises DemonstrationError: as `table`, or there is no camera; JaxrlError: `out` cannot be written; what `scene`
     raises.
     """
     check_ending(out)

@@ -23,10 +23,6 @@ LATE = frozenset({*EVALUATED, tags.CUMULATIVE_REWARD, tags.GROUP_CUMULATIVE_REWA
 _log = logging.getLogger(__name__)
 
 
-class StatisticError(JaxrlError):
-    """A statistic that decides something is not written. The text names those that are."""
-
-
 class Highest(NamedTuple):
     """Of a statistic, over seeds."""
 
@@ -58,7 +54,7 @@ class Judge:
     def see(self, step: int, summaries: Sequence[Mapping[str, Summary]]) -> Highest | None:
         """By seed, what is written at trainer step `step`. Returns the highest value of the statistic `keep_best`.
 
-        Afterwards `verdict` says whether the training ends. Raises StatisticError if a statistic that is asked for is
+        Afterwards `verdict` says whether the training ends. Raises JaxrlError if a statistic that is asked for is
         not among those of a summary that follows both an episode and an update.
         """
         for of_seed in summaries:
@@ -94,7 +90,7 @@ class Judge:
         there, missing = ", ".join(self._written), [tag for tag in self._unseen if tag not in LATE]
         if missing:
             key = "keep_best" if missing[0] == self._keep_best else "stop"
-            raise StatisticError(
+            raise JaxrlError(
                 f"behaviors.{self._name}.{key}: got {missing[0]!r}, which nobody writes; expected one of {there}"
             )
         for tag in [tag for tag in self._unseen if tag not in EVALUATED]:

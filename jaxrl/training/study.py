@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from jaxrl.artifacts.files import write_error
 from jaxrl.settings import RunSettings, SettingsError
 from jaxrl.settings.sweep import Space
-from jaxrl.types import JaxrlError
 
 FILE = "optuna.log"
 FACTOR = 3
@@ -132,7 +131,3 @@ def _optuna() -> Any:
         raise SettingsError("--search: needs Optuna: pip install 'jaxrl[sweep]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
-
-
-class SearchError(JaxrlError):
-    """A search has found nothing. The text says why."""

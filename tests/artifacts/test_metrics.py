@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from jaxrl.artifacts.metrics import statistics as metrics
-from jaxrl.artifacts.metrics.statistics import MetricsError, StatsAggregator
-from jaxrl.types import Aggregation, EnvironmentStat
+from jaxrl.artifacts.metrics.statistics import StatsAggregator
+from jaxrl.types import Aggregation, EnvironmentStat, JaxrlError
 
 
 def test_the_four_aggregations():
@@ -55,7 +55,7 @@ def test_most_recent_of_the_environment_counts_from_worker_zero_only():
 def test_an_unknown_aggregation_names_the_statistic_and_the_number():
     stat = EnvironmentStat(name="Goals", value=1.0, aggregation=7)  # pyright: ignore[reportArgumentType]
     for worker in (0, 1):
-        with pytest.raises(MetricsError, match=r"'Goals'.*7.*0 AVERAGE"):
+        with pytest.raises(JaxrlError, match=r"'Goals'.*7.*0 AVERAGE"):
             StatsAggregator().add_environment_stats((stat,), worker)
 
 

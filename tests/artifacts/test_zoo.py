@@ -10,11 +10,12 @@ import pytest
 from jaxrl.artifacts import zoo
 from jaxrl.artifacts.checkpoint.store import read_info, require_latest
 from jaxrl.artifacts.files import ArtifactError
-from jaxrl.artifacts.zoo import CARD, UnknownPolicyError, card, cards, run_path
+from jaxrl.artifacts.zoo import CARD, card, cards, run_path
 from jaxrl.cli.commands import parse
 from jaxrl.cli.shipped import named
 from jaxrl.client.policy import load
 from jaxrl.jax_envs import make_environment
+from jaxrl.types import JaxrlError
 
 CARDS = cards()
 NEEDED = {
@@ -68,9 +69,9 @@ def test_no_file_names_the_machine_that_made_it(one):
 
 def test_names(tmp_path, monkeypatch):
     assert run_path("zoo:basic") == card("basic").folder and run_path("results/first").parts == ("results", "first")
-    with pytest.raises(UnknownPolicyError, match=r"bassic: no policy of jaxrl's has that name, did you mean basic"):
+    with pytest.raises(JaxrlError, match=r"bassic: no policy of jaxrl's has that name, did you mean basic"):
         run_path("zoo:bassic")
-    with pytest.raises(UnknownPolicyError, match="there are ball3d, ball3d_sac, basic"):
+    with pytest.raises(JaxrlError, match="there are ball3d, ball3d_sac, basic"):
         card("../zoo/basic")
     monkeypatch.setattr(zoo, "carried", lambda name: tmp_path)
     assert cards() == []

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from jaxrl.cli import main, train
-from jaxrl.cli.shipped import UnknownConfigurationError, made_for, named, shipped
+from jaxrl.cli.shipped import made_for, named, shipped
+from jaxrl.types import JaxrlError
 from tests.test_configs import CONFIGS, FILES
 
 
@@ -81,10 +82,10 @@ def test_a_file_beats_a_name(tmp_path, monkeypatch, caplog):
     assert configuration("basic") == str(CONFIGS / "ppo" / "basic.yaml")
     (tmp_path / "hallway").write_text("behaviors: {}")
     assert configuration("hallway") == "hallway" and configuration("missing.yaml") == "missing.yaml"
-    with pytest.raises(UnknownConfigurationError, match="did you mean hallway"):
+    with pytest.raises(JaxrlError, match="did you mean hallway"):
         configuration("halway")
     (tmp_path / "config").mkdir()
-    with pytest.raises(UnknownConfigurationError, match="config is a folder: name the configuration file in it"):
+    with pytest.raises(JaxrlError, match="config is a folder: name the configuration file in it"):
         configuration("config")
 
 

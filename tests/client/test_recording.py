@@ -14,10 +14,10 @@ import pytest
 from jaxrl.algorithms import make_algorithm, make_settings
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.cli import main
-from jaxrl.client.recording import RecordingError, record
+from jaxrl.client.recording import record
 from jaxrl.demonstrations import decisions, read
 from jaxrl.training.host.saver import Saved
-from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
+from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError, ObservationSpec
 from tests.envs.foreign.games import Stairs
 
 NAME = "JaxrlUpstairs-v0"
@@ -92,7 +92,7 @@ def test_what_is_recorded_is_what_the_scene_gave(tmp_path, run, stairs, capsys):
 def test_what_cannot_be_recorded(tmp_path, run, stairs, changes, words):
     given = {"env": f"gymnasium:{NAME}", "out": "stairs.demo", "episodes": 3, **changes}
     out = tmp_path / given.pop("out")
-    with pytest.raises(RecordingError, match=words):
+    with pytest.raises(JaxrlError, match=words):
         record(run, given.pop("env"), out, **given)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 

@@ -11,14 +11,14 @@ import pytest
 from gallery_player import LENGTH, MEMBERS, SPEC, shown
 from unity_build import free_port
 
-from jaxrl.envs.player.messages import ObservationWriter, UnsendableError, channel_mapping, encode_png
+from jaxrl.envs.player.messages import ObservationWriter, channel_mapping, encode_png
 from jaxrl.envs.protobuf import messages
 from jaxrl.envs.sensors import IMAGE_PROPERTIES, IMAGE_PROPERTIES_LAST
 from jaxrl.envs.unity.decode import decode_spec, decode_steps
 from jaxrl.envs.unity.images import decode_png
 from jaxrl.envs.unity.simulator import make_unity
 from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.types import Action, ActionSpec, BehaviorSpec, DimensionProperty, JaxrlError, ObservationSpec
 
 AREAS, BEHAVIOR = 2, "Gallery?team=0"
 
@@ -85,7 +85,7 @@ def test_what_no_player_can_send():
         sensor = ObservationSpec("eye", shape, properties, dtype="uint8")
         return ObservationWriter(BehaviorSpec((sensor,), ActionSpec(1, ())))
 
-    with pytest.raises(UnsendableError, match=r"'eye' sends PNG, but its shape \(5,\) .* or declare it float32"):
+    with pytest.raises(JaxrlError, match=r"'eye' sends PNG, but its shape \(5,\) .* or declare it float32"):
         writer((5,), (DimensionProperty.NONE,))
-    with pytest.raises(UnsendableError, match="'eye' is declared uint8, the environment gives float32"):
+    with pytest.raises(JaxrlError, match="'eye' is declared uint8, the environment gives float32"):
         writer((3, 4, 5)).write(np.zeros((1, 0), np.uint8), (np.zeros((1, 3, 4, 5), np.float32),))

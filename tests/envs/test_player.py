@@ -14,10 +14,11 @@ import psutil
 import pytest
 
 from jaxrl.envs.player.link import PlayerOptions
-from jaxrl.envs.player.messages import InvalidActionsError, PlayerMessages
+from jaxrl.envs.player.messages import PlayerMessages
 from jaxrl.envs.player.player import ServedScene, serve
 from jaxrl.envs.player.teams import BehaviorPart
 from jaxrl.envs.protobuf import messages, register
+from jaxrl.types import JaxrlError
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -228,7 +229,7 @@ def test_actions_that_do_not_fit_are_named(rows, text):
     inputs = messages().UnityRLInputProto()
     for row in rows:
         inputs.agent_actions[BEHAVIOR].value.add(**row)
-    with pytest.raises(InvalidActionsError, match=text):
+    with pytest.raises(JaxrlError, match=text):
         PlayerMessages("Countdown", SPEC).read_actions(inputs, [3])
 
 

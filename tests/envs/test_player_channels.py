@@ -8,9 +8,9 @@ import struct
 import numpy as np
 import pytest
 
-from jaxrl.envs.player.channels import ENGINE, PARAMETERS, ChannelError, PlayerChannels, pack_stats
+from jaxrl.envs.player.channels import ENGINE, PARAMETERS, PlayerChannels, pack_stats
 from jaxrl.envs.protobuf import register
-from jaxrl.types import Aggregation, EnvironmentStat
+from jaxrl.types import Aggregation, EnvironmentStat, JaxrlError
 
 register()
 
@@ -91,7 +91,7 @@ def test_what_nobody_knows_is_reported_once(caplog):
     ],
 )
 def test_damaged_data_is_refused(data, text):
-    with pytest.raises(ChannelError, match=text):
+    with pytest.raises(JaxrlError, match=text):
         PlayerChannels({"x": 0.0}).receive(data)
 
 

@@ -7,8 +7,8 @@ import pytest
 from jaxrl.cli import main
 from jaxrl.envs.foreign.arguments import ArgumentsError
 from jaxrl.jax_envs import make_environment
-from jaxrl.jax_envs.adapters.function import FunctionError
 from jaxrl.jax_envs.served import serve
+from jaxrl.types import JaxrlError
 
 OWN = """
 import jaxrl
@@ -39,7 +39,7 @@ def test_ones_own_function_is_called_with_them(tmp_path):
     assert env.teams == 2 and env.parameters == {"length": 9.0}
     with pytest.raises(ArgumentsError, match=r"mine\.py:make_env: takes no argument lenth, did you mean length"):
         make_environment(address, lenth=9)
-    with pytest.raises(FunctionError, match="raised RuntimeError: asked to"):
+    with pytest.raises(JaxrlError, match="raised RuntimeError: asked to"):
         make_environment(address, length=9, fail=True)
 
 

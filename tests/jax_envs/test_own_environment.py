@@ -13,8 +13,8 @@ import jaxrl
 from jaxrl.cli import main
 from jaxrl.envs.address import UnknownEnvironmentError
 from jaxrl.jax_envs import make_environment
-from jaxrl.jax_envs.adapters.function import FunctionError
 from jaxrl.jax_envs.contract import JaxEnvError, check_environment
+from jaxrl.types import JaxrlError
 
 ROOT = Path(__file__).parents[2]
 CORRIDOR = Path(__file__).parent / "own" / "corridor.py"
@@ -121,11 +121,11 @@ def test_what_may_be_meant_is_a_remark(tmp_path):
         ),
         (
             [("import jax\n", "import jaks\n")],
-            FunctionError,
+            JaxrlError,
             r"ModuleNotFoundError: No module named 'jaks' \(.*line 3\)",
         ),
-        ([("def reset(key, parameters):", "def reset(key, parameters)")], FunctionError, "SyntaxError: .*line 15"),
-        ([("(2,)),), ActionSpec(0, (2,)))", "(2,)),), Action(0))")], FunctionError, r"raised NameError: .*line 38"),
+        ([("def reset(key, parameters):", "def reset(key, parameters)")], JaxrlError, "SyntaxError: .*line 15"),
+        ([("(2,)),), ActionSpec(0, (2,)))", "(2,)),), Action(0))")], JaxrlError, r"raised NameError: .*line 38"),
         ([("    spec = Beh", "    return 3\n    spec = Beh")], JaxEnvError, "returns a int, expected a jaxrl.JaxEnv"),
     ],
 )

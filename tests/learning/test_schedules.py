@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from jaxrl.learning import schedules
+from jaxrl.types import JaxrlError
 
 
 def test_linear_golden():
@@ -28,9 +29,9 @@ def test_linear_keeps_its_digits_at_the_end():
 def test_constant_and_names():
     assert schedules.make_schedule("constant", 0.5, 0.1, 10)(jnp.int32(9)) == 0.5
     assert schedules.make_schedule("linear", 0.5, 0.1, 10)(jnp.int32(10)) == pytest.approx(0.1)
-    with pytest.raises(schedules.ScheduleError, match="'cosine' is unknown, use linear or constant"):
+    with pytest.raises(JaxrlError, match="'cosine' is unknown, use linear or constant"):
         schedules.make_schedule("cosine", 0.5, 0.1, 10)
-    with pytest.raises(schedules.ScheduleError, match="max_steps: 0"):
+    with pytest.raises(JaxrlError, match="max_steps: 0"):
         schedules.linear(0.5, 0.1, 0)
 
 

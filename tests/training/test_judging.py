@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from jaxrl.artifacts.metrics.statistics import CUMULATIVE_REWARD, Summary
-from jaxrl.training.judging import Highest, Judge, StatisticError
+from jaxrl.training.judging import Highest, Judge
+from jaxrl.types import JaxrlError
 from tests.helpers import settings_of
 
 LOSS = "Losses/Policy Loss"
@@ -94,13 +95,13 @@ def test_the_best_moment_is_that_of_the_highest_seed() -> None:
 def test_an_unknown_statistic_is_named_with_those_that_exist() -> None:
     one = judge(stop={"Environment/Cumulative Rewards": 1.0})
     one.see(1, [written(loss=1.0)])  # no episode was over yet: it may come
-    with pytest.raises(StatisticError) as raised:
+    with pytest.raises(JaxrlError) as raised:
         one.see(2, [written(reward=1.0)])
     assert str(raised.value) == (
         "behaviors.Walker.stop: got 'Environment/Cumulative Rewards', which nobody writes; expected one of "
         "Losses/Policy Loss, Environment/Cumulative Reward"
     )
-    with pytest.raises(StatisticError, match=r"behaviors\.Walker\.keep_best: got 'best'"):
+    with pytest.raises(JaxrlError, match=r"behaviors\.Walker\.keep_best: got 'best'"):
         judge(keep_best="best").see(1, [written(reward=1.0, loss=1.0)])
 
 

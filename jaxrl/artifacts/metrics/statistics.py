@@ -37,10 +37,6 @@ _ABBREVIATIONS = {"gail": "GAIL", "kl": "KL", "rnd": "RND"}
 """Words that ML-Agents writes in capitals, except in the tags that each signal has ("Policy/Gail Reward")."""
 
 
-class MetricsError(JaxrlError):
-    """A statistic cannot be aggregated."""
-
-
 def tag_of(metric: str, first_signal: str = "extrinsic") -> str:
     """The tag of an algorithm's metric.
 
@@ -97,13 +93,13 @@ class StatsAggregator:
         self._aggregation: dict[str, Aggregation] = {}
 
     def add(self, tag: str, value: float, aggregation: Aggregation = Aggregation.AVERAGE) -> None:
-        """Add one value. Raises MetricsError for an unknown aggregation."""
+        """Add one value. Raises JaxrlError for an unknown aggregation."""
         self.extend(tag, (value,), aggregation)
 
     def extend(
         self, tag: str, values: Iterable[float] | np.ndarray, aggregation: Aggregation = Aggregation.AVERAGE
     ) -> None:
-        """Add several values (any iterable or array of rank 1); none is fine. Raises MetricsError as `add`."""
+        """Add several values (any iterable or array of rank 1); none is fine. Raises JaxrlError as `add`."""
         kind = _known(tag, aggregation)
         numbers = array("d", values)
         if not numbers:
@@ -118,7 +114,7 @@ class StatsAggregator:
         """Add what one environment sent through the stats channel.
 
         MOST_RECENT values count from worker 0 only: several environments would overwrite each other. Raises
-        MetricsError for an unknown aggregation.
+        JaxrlError for an unknown aggregation.
         """
         for stat in stats:
             if _known(stat.name, stat.aggregation) is not Aggregation.MOST_RECENT or worker == 0:
@@ -141,7 +137,7 @@ def _known(tag: str, aggregation: int) -> Aggregation:
         return Aggregation(aggregation)
     except ValueError:
         known = ", ".join(f"{item.value} {item.name}" for item in Aggregation)
-        raise MetricsError(
+        raise JaxrlError(
             f"statistic {tag!r}: unknown aggregation {aggregation!r}; expected one of {known}. "
             "Check the StatAggregationMethod that the environment uses."
         ) from None

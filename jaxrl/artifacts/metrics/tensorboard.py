@@ -26,8 +26,9 @@ from tensorboardX.summary import make_histogram, text
 
 from jaxrl.artifacts.appended import AppendedFile
 from jaxrl.artifacts.metrics.console import listing
-from jaxrl.artifacts.metrics.statistics import MetricsError, Summary
+from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.artifacts.metrics.writers.interface import Place
+from jaxrl.types import JaxrlError
 
 _POSITIVE = 1e-12 * 1.1 ** np.arange(700)  # up to 9e16; TensorBoard's own spacing, so that buckets agree over time
 _BINS = np.concatenate([[-np.finfo(np.float64).max], -_POSITIVE[::-1], [0.0], _POSITIVE, [np.finfo(np.float64).max]])
@@ -71,12 +72,12 @@ class TensorBoardWriter:
         self._append([Event(wall_time=now, step=step, summary=SummaryProto(value=[value])) for value in values])
 
     def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
-        """Write pictures uint8 [H, W, 3] by tag; flush. Raises MetricsError for anything else."""
+        """Write pictures uint8 [H, W, 3] by tag; flush. Raises JaxrlError for anything else."""
         events = []
         for tag, pixels in images.items():
             array = np.asarray(pixels)
             if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
-                raise MetricsError(f"{tag}: got {array.dtype} {list(array.shape)}, expected a picture, uint8 [H, W, 3]")
+                raise JaxrlError(f"{tag}: got {array.dtype} {list(array.shape)}, expected a picture, uint8 [H, W, 3]")
             png = io.BytesIO()
             Image.fromarray(array).save(png, "PNG")
             height, width, colors = array.shape

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 _STEP, _MEMBER = re.compile(r"-\d+$"), re.compile(MEMBER + r"\d+$")
 
 
-class UnknownBehaviorError(JaxrlError):
-    """The environment has no behavior of that name, or several to choose from."""
-
-
 def behavior_of_run(path: Path) -> tuple[str, BehaviorSpec] | None:
     """Name and spec of the behavior whose run has written the file at `path`; None if it lies in no run's folder.
 
@@ -48,7 +44,7 @@ def behavior_of_environment(settings: RunSettings, wanted: str | None, path: Pat
     `wanted`: its name, with or without `?team=`; None: the only one, or that which the file at `path` is called after.
 
     Raises:
-        UnknownBehaviorError: there is none of that name, or it is not clear which of several is meant.
+        JaxrlError: there is none of that name, or it is not clear which of several is meant.
         EnvironmentFailure, UnknownEnvironmentError: it does not start.
     """
     env_path = settings.env_settings.env_path
@@ -63,9 +59,9 @@ def behavior_of_environment(settings: RunSettings, wanted: str | None, path: Pat
     if found is not None:
         return found, specs[found]
     if wanted is None:
-        raise UnknownBehaviorError(f"--behavior: {env_path} has {', '.join(short)}: say which of them the model is for")
+        raise JaxrlError(f"--behavior: {env_path} has {', '.join(short)}: say which of them the model is for")
     what = f"is not in the first step of {env_path}"
-    raise UnknownBehaviorError(unknown(f"--behavior {wanted}", wanted, short, what=what))
+    raise JaxrlError(unknown(f"--behavior {wanted}", wanted, short, what=what))
 
 
 def _stepped(settings: RunSettings) -> Mapping[str, BehaviorSpec]:

@@ -15,15 +15,11 @@ from jaxrl.envs.address import UnknownEnvironmentError
 from jaxrl.types import JaxrlError
 
 
-class MissingPackageError(JaxrlError):
-    """The package of an environment is not installed. The text says how to install it."""
-
-
 def require_package(package: str, address: str) -> None:
-    """Raise MissingPackageError unless `package`, which is also the name of jaxrl's extra, can be imported."""
+    """Raise JaxrlError unless `package`, which is also the name of jaxrl's extra, can be imported."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it greets on standard output
     if importlib.util.find_spec(package) is None:
-        raise MissingPackageError(f"{address} needs a package that is not installed: pip install 'jaxrl[{package}]'")
+        raise JaxrlError(f"{address} needs a package that is not installed: pip install 'jaxrl[{package}]'")
 
 
 def import_for(address: str, module: str, package: str) -> ModuleType:

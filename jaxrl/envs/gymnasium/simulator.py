@@ -28,7 +28,7 @@ def check(name: str | None) -> None:
 
     Raises:
         UntrustedError: a folder names a module that is not made for Gymnasium, and not the user.
-        MissingPackageError: Gymnasium is not installed.
+        JaxrlError: Gymnasium is not installed.
         UnknownEnvironmentError: there is no such environment, or its module cannot be imported.
     """
     require_package("gymnasium", f"gymnasium:{name}")

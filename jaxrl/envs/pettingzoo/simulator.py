@@ -38,7 +38,7 @@ def check(name: str | None) -> None:
 
     Raises:
         UntrustedError: a folder names it, and not the user, and it is no environment of an installed package.
-        MissingPackageError: PettingZoo is not installed.
+        JaxrlError: PettingZoo is not installed.
         UnknownEnvironmentError: the module cannot be imported, or holds no such function.
     """
     require_package("pettingzoo", f"pettingzoo:{name}")

@@ -31,10 +31,6 @@ _UNIFORM, _GAUSSIAN, _MULTIRANGE = 0, 1, 2
 _logger = logging.getLogger(__name__)
 
 
-class ChannelError(JaxrlError):
-    """The trainer sent side-channel bytes that do not follow the protocol."""
-
-
 class PlayerChannels:
     """What the trainer has set so far. `engine`: the engine configuration, which has no effect without graphics."""
 
@@ -50,13 +46,13 @@ class PlayerChannels:
         """Take in all frames of one message. Unknown channels and parameters are reported once and ignored.
 
         Raises:
-            ChannelError: a frame is cut off or a payload cannot be read.
+            JaxrlError: a frame is cut off or a payload cannot be read.
         """
-        for channel, payload in frames(data, ChannelError):
+        for channel, payload in frames(data, JaxrlError):
             try:
                 self._take(channel, payload)
             except (struct.error, UnicodeDecodeError, ValueError) as error:
-                raise ChannelError(f"side channel {channel}: cannot read {len(payload)} bytes: {error}") from error
+                raise JaxrlError(f"side channel {channel}: cannot read {len(payload)} bytes: {error}") from error
 
     def draw(self, areas: int) -> dict[str, np.ndarray]:
         """One value of each parameter for each area, float32 [E]; constant, or drawn by the sampler that was set.

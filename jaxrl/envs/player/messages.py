@@ -35,15 +35,11 @@ _STORED = 0  # of zlib's levels: they travel within a machine, where packing cos
 _CHANNELS = 3  # of one file; 1 if there is one in all
 
 
-class InvalidActionsError(JaxrlError):
-    """The trainer's actions do not fit the agents that asked for them."""
-
-
 class PlayerMessages:
     """Writes and reads the messages of one behavior and its teams."""
 
     def __init__(self, name: str, spec: BehaviorSpec, teams: int = 1, first_team: int = 0) -> None:
-        """`name`: without team, as in `DungeonEscape`. Raises UnsendableError: a sensor that no player can send."""
+        """`name`: without team, as in `DungeonEscape`. Raises JaxrlError: a sensor that no player can send."""
         self._proto = messages()
         self._name = name
         self._behavior_ids = tuple(f"{name}?team={team}" for team in range(first_team, first_team + teams))
@@ -99,7 +95,7 @@ class PlayerMessages:
         """By team, actions of the `counts` agents that asked, in their order.
 
         Raises:
-            InvalidActionsError: another number of agents, or of values per agent, or a number outside its branch.
+            JaxrlError: another number of agents, or of values per agent, or a number outside its branch.
         """
         pairs = zip(self._behavior_ids, counts, strict=True)
         return tuple(self._read_team(behavior_id, rl_input, count) for behavior_id, count in pairs)
@@ -107,14 +103,14 @@ class PlayerMessages:
     def _read_team(self, behavior_id: str, rl_input: Any, count: int) -> Action:
         actions = rl_input.agent_actions[behavior_id].value
         if len(actions) != count:
-            raise InvalidActionsError(
+            raise JaxrlError(
                 f"behavior {behavior_id}: {count} agents asked for a decision, {len(actions)} actions came"
             )
         branches, size = self._spec.action.discrete_branches, self._spec.action.continuous_size
         continuous = _table(behavior_id, "continuous", [row.continuous_actions for row in actions], size, np.float32)
         chosen = _table(behavior_id, "discrete", [row.discrete_actions for row in actions], len(branches), np.int32)
         if ((chosen < 0) | (chosen >= np.array(branches, np.int32))).any():
-            raise InvalidActionsError(
+            raise JaxrlError(
                 f"behavior {behavior_id}: discrete actions {chosen.tolist()} leave the branches {branches}"
             )
         return Action(continuous=continuous, discrete=chosen)
@@ -154,16 +150,12 @@ def _table(behavior_id: str, kind: str, rows: list[Any], width: int, dtype: type
     lengths = list(map(len, rows))
     if lengths.count(width) != len(rows):
         wrong = next(length for length in lengths if length != width)
-        raise InvalidActionsError(f"behavior {behavior_id}: {wrong} {kind} actions, expected {width} per agent")
+        raise JaxrlError(f"behavior {behavior_id}: {wrong} {kind} actions, expected {width} per agent")
     return np.fromiter(chain.from_iterable(rows), dtype, width * len(rows)).reshape(len(rows), width)
 
 
-class UnsendableError(JaxrlError):
-    """A sensor that no player can send as it is declared. The text names it."""
-
-
 class ObservationWriter:
-    """Writes the observations of one behavior. Raises UnsendableError: bytes that are no image."""
+    """Writes the observations of one behavior. Raises JaxrlError: bytes that are no image."""
 
     def __init__(self, spec: BehaviorSpec) -> None:
         self._columns = tuple(_column_of(sensor) for sensor in spec.observations)
@@ -171,7 +163,7 @@ class ObservationWriter:
     def write(self, first: np.ndarray, obs: tuple[np.ndarray, ...]) -> list[bytes]:
         """Serialized fields of N agents: uint8 `first` [N, L], then one observation [N, *shape] per sensor.
 
-        Raises UnsendableError: an array that is not of its sensor's dtype.
+        Raises JaxrlError: an array that is not of its sensor's dtype.
         """
         columns: list[Column] = [first, *(column(x) for column, x in zip(self._columns, obs, strict=True))]
         parts = [
@@ -206,7 +198,7 @@ def _announced(sensor: ObservationSpec) -> WireSensor:
     try:
         return wire_sensor(sensor)
     except SensorError as error:
-        raise UnsendableError(f"{error}; or declare it float32") from error
+        raise JaxrlError(f"{error}; or declare it float32") from error
 
 
 def _floats(wire: WireSensor) -> Callable[[np.ndarray], Column]:
@@ -229,7 +221,7 @@ def _pictures(wire: WireSensor) -> Callable[[np.ndarray], Column]:
 
     def write(x: np.ndarray) -> Column:
         if x.dtype != np.uint8:
-            raise UnsendableError(f"sensor {name!r} is declared uint8, the environment gives {x.dtype}; give it uint8")
+            raise JaxrlError(f"sensor {name!r} is declared uint8, the environment gives {x.dtype}; give it uint8")
         images = x if wire.channels_last else x.transpose(0, 2, 3, 1)
         contents = (rest + field_head(number, len(files)) + files for files in encode_png(images))
         return [field_head(outer, len(content)) + content for content in contents]

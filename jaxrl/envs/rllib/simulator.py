@@ -25,7 +25,7 @@ def check(name: str | None) -> None:
     """Import the module and look for the class, without making an environment.
 
     Raises:
-        MissingPackageError: Gymnasium, whose spaces such environments have, is not installed.
+        JaxrlError: Gymnasium, whose spaces such environments have, is not installed.
         UnknownEnvironmentError: there is no such module or class, or it is no class of environments.
         OwnCodeError: importing it raised.
     """

@@ -18,16 +18,12 @@ from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.types import JaxrlError
 
 
-class FunctionError(JaxrlError):
-    """The file or module cannot be imported, or its function makes no environment. The text says where."""
-
-
 def make_by_function(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
     """The environment that `FILE.py:FUNCTION` or `module:FUNCTION` makes.
 
     Raises:
       UnknownEnvironmentError: no such file, module or function; the text lists the nearest functions.
-      FunctionError: importing the file or calling the function raised; the text has the error and its line.
+      JaxrlError: importing the file or calling the function raised; the text has the error and its line.
       ArgumentsError: the function takes no such argument.
       JaxEnvError: what the function returns is no JaxEnv and no JaxScene.
     """
@@ -39,7 +35,7 @@ def make_by_function(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
     except own_code.NotThereError as error:
         raise UnknownEnvironmentError(str(error)) from None
     except own_code.OwnCodeError as error:
-        raise FunctionError(str(error)) from error
+        raise JaxrlError(str(error)) from error
     return _made(name, split[1], maker, arguments)
 
 
@@ -56,7 +52,7 @@ def _made(name: str, function: str, maker: Any, arguments: dict[str, Any]) -> Ja
     try:
         env = maker(**given)
     except Exception as error:  # whatever somebody else's code does
-        raise FunctionError(f"{name}: {function}() raised {own_code.told(error)}") from error
+        raise JaxrlError(f"{name}: {function}() raised {own_code.told(error)}") from error
     if not isinstance(env, JaxEnv | JaxScene):
         raise JaxEnvError(f"{name}: returns a {type(env).__name__}, expected a jaxrl.JaxEnv or jaxrl.JaxScene")
     return env

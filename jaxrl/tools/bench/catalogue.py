@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from jaxrl.tools.bench.lines import BenchError
+from jaxrl.types import JaxrlError
 
 
 class Figure(NamedTuple):
@@ -138,7 +138,7 @@ ACCELERATOR = ("accelerator", "act_latency", "host_loop")
 
 
 def choose(benchmarks: Sequence[Benchmark], names: Sequence[str] | None) -> list[Benchmark]:
-    """Those with these names, all without names; "update_phase" stands for "update phase". Raises BenchError."""
+    """Those with these names, all without names; "update_phase" stands for "update phase". Raises JaxrlError."""
     if names is None:
         return list(benchmarks)
     wanted = [name.replace("_", " ") for name in names]
@@ -146,5 +146,5 @@ def choose(benchmarks: Sequence[Benchmark], names: Sequence[str] | None) -> list
     for name in wanted:
         if name not in known:
             listed = ", ".join(name.replace(" ", "_") for name in known)
-            raise BenchError(f"--only: unknown benchmark {name!r}; expected some of: {listed}.")
+            raise JaxrlError(f"--only: unknown benchmark {name!r}; expected some of: {listed}.")
     return [benchmark for benchmark in benchmarks if benchmark.name in wanted]

@@ -19,8 +19,9 @@ import rich
 from rich.table import Table
 from rich.text import Text
 
-from jaxrl.tools.bench.lines import BenchError, Line, Measured, latest
+from jaxrl.tools.bench.lines import Line, Measured, latest
 from jaxrl.tools.bench.table import Key, print_table, shown_all, title_of, values_of
+from jaxrl.types import JaxrlError
 
 _BUSY = 0.5  # load per core
 
@@ -72,17 +73,17 @@ def ratio_of(key: Key, first: Sequence[float], second: Sequence[float]) -> Ratio
 def comparison(first: Measured, second: Measured) -> tuple[list[Row], list[str]]:
     """Rows of all numbers that are in both and have a better side, and remarks on what to beware of.
 
-    Raises BenchError: the one was measured with --quick, the other without, or nothing is in both.
+    Raises JaxrlError: the one was measured with --quick, the other without, or nothing is in both.
     """
     if first.last.quick != second.last.quick:
         quick, full = (first, second) if first.last.quick else (second, first)
-        raise BenchError(
+        raise JaxrlError(
             f"{quick.path} was measured with --quick and {full.path} without: sizes differ; measure both the same way."
         )
     before, after = ({k: v for k, v in values_of(m.lines).items() if _comparable(k, v)} for m in (first, second))
     rows = [Row(key, before[key], after[key]) for key in before if key in after]
     if not rows:
-        raise BenchError(f"{first.path} and {second.path} have no benchmark in common that ended well in both.")
+        raise JaxrlError(f"{first.path} and {second.path} have no benchmark in common that ended well in both.")
     alone = sorted({key.benchmark for key in before.keys() ^ after.keys()} - {row.key.benchmark for row in rows})
     remarks = [*_differences(first.last, second.last), *_busy(first), *_busy(second)]
     remarks += [f"in one file alone: {', '.join(alone)}"] if alone else []
@@ -94,7 +95,7 @@ def comparison(first: Measured, second: Measured) -> tuple[list[Row], list[str]]
 def compare(first: Path, second: Path, fail_above: float | None) -> bool:
     """Print the comparison of what each file ends with; whether nothing got slower than `fail_above` allows.
 
-    Raises BenchError: as `read_lines` and `comparison`.
+    Raises JaxrlError: as `read_lines` and `comparison`.
     """
     a, b = latest(first), latest(second)
     rows, remarks = comparison(a, b)

@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxrl.tools.bench.compare import ratio_of
-from jaxrl.tools.bench.lines import BenchError, Measured, measured
+from jaxrl.tools.bench.lines import Measured, measured
 from jaxrl.tools.bench.table import Key, print_table, shown_all, values_of
+from jaxrl.types import JaxrlError
 
 
 class Cell(NamedTuple):
@@ -32,13 +33,13 @@ class History(NamedTuple):
 
 
 def files_in(places: Sequence[Path]) -> list[Path]:
-    """The files themselves, and those in folders that end in .json or .jsonl. Raises BenchError when there is none."""
+    """The files themselves, and those in folders that end in .json or .jsonl. Raises JaxrlError when there is none."""
     found: list[Path] = []
     for place in places:
         found += sorted([*place.glob("*.json"), *place.glob("*.jsonl")]) if place.is_dir() else [place]
     if not found:
         named = ", ".join(map(str, places))
-        raise BenchError(f"{named}: holds no .json or .jsonl; give files that `jaxrl bench --json FILE` has written.")
+        raise JaxrlError(f"{named}: holds no .json or .jsonl; give files that `jaxrl bench --json FILE` has written.")
     return found
 
 
@@ -51,7 +52,7 @@ def histories(paths: Sequence[Path]) -> list[History]:
 
 
 def print_history(places: Sequence[Path]) -> None:
-    """A table per device. Raises BenchError: no files, or as `read_lines`."""
+    """A table per device. Raises JaxrlError: no files, or as `read_lines`."""
     for found in histories(files_in(places)):
         if not found.rows:
             rich.get_console().print(f"{found.device}: nothing ended well.", highlight=False, markup=False)

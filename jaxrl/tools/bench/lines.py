@@ -13,10 +13,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from jaxrl.types import JaxrlError
 
 
-class BenchError(JaxrlError):
-    """The benchmarks cannot run, some failed, or their numbers cannot be read or compared."""
-
-
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -94,15 +90,15 @@ class Measured(NamedTuple):
 
 
 def read_lines(path: Path) -> list[Line]:
-    """All lines of a file. Raises BenchError: unreadable, empty, or a line that `jaxrl bench` does not write."""
+    """All lines of a file. Raises JaxrlError: unreadable, empty, or a line that `jaxrl bench` does not write."""
     try:
         texts = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise BenchError(f"{path}: cannot be read ({reason}); give a file that `jaxrl bench` has written.") from None
+        raise JaxrlError(f"{path}: cannot be read ({reason}); give a file that `jaxrl bench` has written.") from None
     lines = [_line(path, number, text) for number, text in enumerate(texts, 1) if text.strip()]
     if not lines:
-        raise BenchError(f"{path}: holds no numbers; give a file that `jaxrl bench` has written.")
+        raise JaxrlError(f"{path}: holds no numbers; give a file that `jaxrl bench` has written.")
     return lines
 
 
@@ -112,7 +108,7 @@ def _line(path: Path, number: int, text: str) -> Line:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole line"
-        raise BenchError(
+        raise JaxrlError(
             f"{path}, line {number}: no line of `jaxrl bench` ({where}: {first['msg'].lower()}); measure again with "
             "this version, or delete the line."
         ) from None

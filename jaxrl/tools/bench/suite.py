@@ -21,9 +21,10 @@ from jaxrl import platforms
 from jaxrl.artifacts.files import carried
 from jaxrl.artifacts.versions import versions
 from jaxrl.tools.bench.catalogue import BENCHMARKS, Benchmark, choose
-from jaxrl.tools.bench.lines import BenchError, Line
+from jaxrl.tools.bench.lines import Line
 from jaxrl.tools.bench.machine import commit, installed_commit, machine, variables_for
 from jaxrl.tools.bench.table import print_run
+from jaxrl.types import JaxrlError
 
 _TAIL = 2000  # characters of a failed script's output that are kept
 
@@ -31,13 +32,13 @@ _TAIL = 2000  # characters of a failed script's output that are kept
 def run(only: Sequence[str] | None, out: Path, **how: Any) -> None:
     """`run_all` of all or of those named, which takes the rest.
 
-    Raises BenchError for an unknown name and, after the table, for failures; and as `run_all`.
+    Raises JaxrlError for an unknown name and, after the table, for failures; and as `run_all`.
     """
     lines = run_all(choose(BENCHMARKS, only), carried("benchmarks"), out, **how)
     failed = sorted({line.benchmark for line in lines if line.state == "failed"})
     if failed:
         count = len({line.benchmark for line in lines})
-        raise BenchError(
+        raise JaxrlError(
             f"{len(failed)} of {count} benchmarks failed: {', '.join(failed)}. "
             f'What they printed is the "message" of their lines in {out}.'
         )
@@ -60,7 +61,7 @@ def run_all(
       repeat: rounds of all of them: what a number varies by from one round to the next is its noise.
       device: as in `variables_for`.
 
-    Raises BenchError when `out` cannot be written. MachineError: JAX has no such device, or does not start on it.
+    Raises JaxrlError when `out` cannot be written. MachineError: JAX has no such device, or does not start on it.
     """
     _append(out, "")  # fails now, not after an hour of measuring
     variables = variables_for(device)
@@ -91,7 +92,7 @@ def _append(path: Path, text: str) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise BenchError(
+        raise JaxrlError(
             f"--json {path}: cannot be written ({error.strerror or error}). Choose another file."
         ) from error
 

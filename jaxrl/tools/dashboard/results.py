@@ -23,22 +23,18 @@ _SECONDS = 1.0
 _MARKS = ("configuration.yaml", "run_logs", lock.NAME)
 
 
-class DashboardError(JaxrlError):
-    """The page cannot be served as asked. The text says why and what to do."""
-
-
 class Results:
     """What the page asks for. Names of runs are looked up among those that were found, never made into paths.
 
     Links are not followed: nothing outside the folder is read. Threads may share it.
 
-    Raises DashboardError: `root` is no folder.
+    Raises JaxrlError: `root` is no folder.
     """
 
     def __init__(self, root: Path) -> None:
         if not root.is_dir():
             what = "is a file, not a folder" if root.exists() else "does not exist"
-            raise DashboardError(
+            raise JaxrlError(
                 f"{root} {what}. Give the folder that holds results of runs, such as results; `jaxrl train` makes it."
             )
         self.root = root.resolve()

@@ -19,10 +19,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from jaxrl.regular_files import read_regular
-from jaxrl.tools.dashboard.results import DashboardError, Results
+from jaxrl.tools.dashboard.results import Results
 from jaxrl.tools.report.figures import COLORS
 from jaxrl.tools.report.films import TYPES
 from jaxrl.tools.report.page import source
+from jaxrl.types import JaxrlError
 
 _HERE = Path(__file__).parent
 _HTML, _CSS, _JS, _JSON = "text/html", "text/css", "text/javascript", "application/json"
@@ -35,14 +36,14 @@ log = logging.getLogger(__name__)
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `results` on `host`:`port`; port 0 takes a free one. Raises DashboardError where that cannot be had."""
+    """Serves `results` on `host`:`port`; port 0 takes a free one. Raises JaxrlError where that cannot be had."""
 
     daemon_threads = True
     block_on_close = False
 
     def __init__(self, results: Results, host: str, port: int) -> None:
         if not host.strip():
-            raise DashboardError(
+            raise JaxrlError(
                 "--host: got nothing, which would be every address of this machine. Give 127.0.0.1 for "
                 "this machine alone, or 0.0.0.0 where you mean every address."
             )
@@ -51,9 +52,9 @@ class Server(ThreadingHTTPServer):
         try:
             super().__init__((host, port), _Handler)
         except OSError as error:
-            raise DashboardError(_unavailable(host, port, error)) from error
+            raise JaxrlError(_unavailable(host, port, error)) from error
         except OverflowError:
-            raise DashboardError(f"--port {port}: expected a number from 0 to 65535") from None
+            raise JaxrlError(f"--port {port}: expected a number from 0 to 65535") from None
 
     def server_bind(self) -> None:
         """Without asking for this machine's full name, which takes long where no name server answers."""

@@ -23,10 +23,6 @@ from jaxrl.training.acting import Act, by_team, first_moment, next_moment
 from jaxrl.types import JaxrlError
 
 
-class TournamentError(JaxrlError):
-    """Players that cannot play against each other, or a place that cannot be written. The text says what to do."""
-
-
 class Player(NamedTuple):
     """Somebody who plays. With the `act` of another one, and policies of the same shapes, nothing is compiled anew."""
 
@@ -76,7 +72,7 @@ class Table:
       longest: decisions after which a game without an end is a draw.
       seed: the same starts for all matches.
 
-    Raises TournamentError where the environment has not two sides: two teams of one behavior, or two behaviors of one.
+    Raises JaxrlError where the environment has not two sides: two teams of one behavior, or two behaviors of one.
     """
 
     def __init__(self, env: JaxEnv | JaxScene, *, games: int, longest: int, seed: int) -> None:
@@ -101,11 +97,11 @@ class Table:
 
 
 def _sides_of(scene: JaxScene) -> dict[str, np.ndarray]:
-    """By behavior for each of its members the side that it plays on, 0 or 1. Raises TournamentError unless there are
+    """By behavior for each of its members the side that it plays on, 0 or 1. Raises JaxrlError unless there are
     two."""
     teams = [(part.name, part.members) for part in scene.parts for _ in range(part.teams)]
     if len(teams) != 2:
-        raise TournamentError(
+        raise JaxrlError(
             f"{scene.name}: has {len(teams)} team(s), and a game of a tournament is played by two: "
             "give an environment of two teams with --env, such as jax:pong"
         )

@@ -27,12 +27,13 @@ from jaxrl.jax_envs.interface import JaxEnv, TeamActions
 from jaxrl.jax_envs.scene import JaxScene, Sizes, parts_of
 from jaxrl.settings.teams import check_places
 from jaxrl.tools.tournament import snapshots
-from jaxrl.tools.tournament.matches import Player, TournamentError
+from jaxrl.tools.tournament.matches import Player
 from jaxrl.tools.tournament.snapshots import Earlier
 from jaxrl.tools.watch.film import Role
 from jaxrl.tools.watch.painter import spread
 from jaxrl.training.acting import Act, Moment, memory_before, trained_actions, untrained_actions
 from jaxrl.training.trained_policy import Trained, load_trained
+from jaxrl.types import JaxrlError
 
 RANDOM, POOL, CHECKPOINTS = "random", "pool", "checkpoints"
 EARLIER = "earlier"
@@ -91,8 +92,8 @@ class Entry:
     def players(self, word: Word) -> list[Player]:
         """Oldest first.
 
-        Raises TournamentError for a run with other observations or actions than the environment, JaxrlError for a run,
-        checkpoint or function that cannot be used.
+        Raises JaxrlError for a run with other observations or actions than the environment, and for a run, checkpoint
+        or function that cannot be used.
         """
         if word.run is not None:
             return self._of_run(word, word.run)
@@ -122,7 +123,7 @@ class Entry:
     def _earlier(self, word: Word, run: Path, newest: Trained) -> list[Earlier]:
         pool = [] if word.which == CHECKPOINTS else snapshots.of_pool(run, newest)
         if word.which == POOL and not pool:
-            raise TournamentError(
+            raise JaxrlError(
                 f"{word.text}: {newest.behavior} was trained without self_play, and has no pool: {run}@{CHECKPOINTS} "
                 "takes its checkpoints"
             )
@@ -132,13 +133,13 @@ class Entry:
         return Player(name, {part.name: self._role(part, of[part.name], policies[part.name]) for part in self._parts})
 
     def _newest(self, part: Sizes, run: Path, step: int | None) -> Trained:
-        """Raises TournamentError where the run was trained with other observations or actions."""
+        """Raises JaxrlError where the run was trained with other observations or actions."""
         folder = RunFolder(run.parent, run.name).behavior(part.name)
         if folder.is_dir():
             noted = checkpoint.read_info(checkpoint.require_latest(folder)).spec
             changes = spec_differences(noted, spec_to_json(part.spec), ("there", "here")) if noted else []
             if changes:
-                raise TournamentError(
+                raise JaxrlError(
                     f"{run}: was trained with other observations or actions of {part.name} than {self._where} has "
                     f"({'; '.join(changes)}): leave it out, or name another environment with --env"
                 )
@@ -158,7 +159,7 @@ class Entry:
         of = found.get(part.name) if isinstance(found, Mapping) else found
         if not callable(of):
             what = f"has nobody who plays {part.name}" if isinstance(found, Mapping) else f"is {found!r:.60}"
-            raise TournamentError(
+            raise JaxrlError(
                 f"{word.text}: {what}, expected a function of the observations, or a mapping of such by behavior "
                 f"({', '.join(part.name for part in self._parts)})"
             )
@@ -186,7 +187,7 @@ def scripted_actions(part: Sizes, function: Callable[..., Any]) -> Act:
         wanted = (*members, action.continuous_size), (*members, branches)
         got = sent.continuous.shape, sent.discrete.shape
         if got != wanted:
-            raise TournamentError(
+            raise JaxrlError(
                 f"{getattr(function, '__name__', function)}: gives actions of the shapes {got}, expected {wanted} "
                 f"(continuous, discrete) of {part.name}"
             )

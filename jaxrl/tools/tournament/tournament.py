@@ -19,10 +19,11 @@ from jaxrl.envs.address import Kind, parse_address
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.tools.tournament.figures import png
-from jaxrl.tools.tournament.matches import Match, Player, Record, Table, TournamentError
+from jaxrl.tools.tournament.matches import Match, Player, Record, Table
 from jaxrl.tools.tournament.players import CHECKPOINTS, POOL, Entry, Word, read
 from jaxrl.tools.tournament.ratings import Rating, rate
 from jaxrl.tools.watch.film import address_of, arguments_of, compiled
+from jaxrl.types import JaxrlError
 
 Told = Callable[[str, str, Record], None]
 """Is told of every match: both players and what came of it."""
@@ -82,13 +83,13 @@ def tournament(
       most: earlier policies of a run, at most.
       trust: import code that the folders of the runs name, see `jaxrl.trust`.
 
-    Raises TournamentError where players or environment do not fit together, JaxrlError where a run cannot be used.
+    Raises JaxrlError where players or environment do not fit together, or a run cannot be used.
     """
     if games < 2:
-        raise TournamentError(f"games = {games}, expected at least 2 games, one on each side")
+        raise JaxrlError(f"games = {games}, expected at least 2 games, one on each side")
     for name, number in (("longest", longest), ("most", most)):
         if number < 1:
-            raise TournamentError(f"{name} = {number}, expected at least 1")
+            raise JaxrlError(f"{name} = {number}, expected at least 1")
     given = read(words)
     runs = [word.run for word in given if word.run is not None]
     for run in runs if trust else ():
@@ -121,14 +122,14 @@ def write(standings: Standings, folder: Path) -> list[Path]:
 
 def _address_of(runs: Sequence[Path]) -> str:
     if not runs:
-        raise TournamentError("--env: missing, and no run tells which environment is played: such as --env jax:pong")
+        raise JaxrlError("--env: missing, and no run tells which environment is played: such as --env jax:pong")
     return address_of(runs[0])
 
 
 def _environment(where: str, runs: Sequence[Path]) -> JaxEnv | JaxScene:
     kind = parse_address(where).kind
     if kind is not Kind.PLAYER and not kind.compiled:
-        raise TournamentError(
+        raise JaxrlError(
             f"{where}: is no environment in JAX, in which a tournament is played: expected jax:NAME, player:NAME or "
             "FILE.py:FUNCTION with --env"
         )
@@ -139,14 +140,14 @@ def _players(env: JaxEnv | JaxScene, where: str, words: Sequence[Word], most: in
     entry = Entry(env, where, most=most, deterministic=deterministic)
     found = [player for word in words for player in entry.players(word)]
     if len(found) < 2:
-        raise TournamentError(
+        raise JaxrlError(
             f"{found[0].name}: plays alone, expected two players or more: name another run, RUN@{POOL} or "
             f"RUN@{CHECKPOINTS} for earlier policies, random, or a scripted player as FILE.py:NAME"
         )
     names = [player.name for player in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise TournamentError(f"{twice}: is there twice: runs need names of their own, and each word is given once")
+        raise JaxrlError(f"{twice}: is there twice: runs need names of their own, and each word is given once")
     return found
 
 

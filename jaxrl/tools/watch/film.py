@@ -108,14 +108,12 @@ def watch(
 
     Raises:
       UntrustedError: the folder names code that the user has not named, and `trust` is false.
-      WatchError: unknown environment, one that cannot be drawn, an opponent where there is one team, or a limit below
-        1.
-      PictureError: `out` has another ending or cannot be written.
-      JaxrlError: the run or the environment cannot be used, see `load_trained`.
+      JaxrlError: unknown environment, one that cannot be drawn, an opponent where there is one team, or a limit below
+        1; `out` has another ending or cannot be written; the run cannot be used, see `load_trained`.
     """
     check_ending(out)
     if episodes < 1 or steps < 1:
-        raise WatchError(f"episodes = {episodes}, steps = {steps}: a film needs at least one of each")
+        raise JaxrlError(f"episodes = {episodes}, steps = {steps}: a film needs at least one of each")
     for folder in (run, opponent) if trust else ():
         if folder is not None:
             trusted.accept(folder)
@@ -125,7 +123,7 @@ def watch(
     check_watchable(name, run)
     if parse_address(name).kind in FOREIGN:
         if opponent is not None:
-            raise WatchError(f"--opponent: {name} is played by one policy: leave it out")
+            raise JaxrlError(f"--opponent: {name} is played by one policy: leave it out")
         from jaxrl.tools.watch.foreign import play_foreign  # Gymnasium is an extra
 
         limits = {"seed": seed, "episodes": episodes, "steps": steps}
@@ -174,13 +172,13 @@ def cast(
 ) -> dict[str, Role]:
     """Who acts for each behavior: its policy of the run, or random actions; on other sides that of an opponent.
 
-    Raises WatchError where there is an opponent, and one side alone.
+    Raises JaxrlError where there is an opponent, and one side alone.
     """
     parts = parts_of(env)
     if opponent is None:
         return {part.name: _role(part, run, deterministic) for part in parts}
     if sum(part.teams for part in parts) < 2:
-        raise WatchError(f"--opponent {opponent}: {env.name} has one team, there is no other side: leave it out")
+        raise JaxrlError(f"--opponent {opponent}: {env.name} has one team, there is no other side: leave it out")
     return {
         part.name: _both(part, _role(part, run, deterministic), _role(part, opponent, deterministic))
         if part.teams > 1
@@ -223,10 +221,10 @@ def _watch_foreign(played: Played, out: Path, episodes: int) -> WatchSummary:
 
 
 def drawable(name: str, arguments: Mapping[str, Any]) -> JaxEnv | JaxScene:
-    """The environment, as `compiled`. Raises WatchError where it cannot be drawn."""
+    """The environment, as `compiled`. Raises JaxrlError where it cannot be drawn."""
     env = compiled(name, arguments)
     if env.draw is None:
-        raise WatchError(f"{name}: the environment has no picture: give its JaxEnv a `draw` function to watch it")
+        raise JaxrlError(f"{name}: the environment has no picture: give its JaxEnv a `draw` function to watch it")
     return env
 
 
@@ -342,27 +340,23 @@ def caption(title: str, clock: int, total: np.ndarray, told: str = "") -> str:
     return f"{title}step {clock}   reward {earned}" + (f"   {told}" if told else "")
 
 
-class WatchError(JaxrlError):
-    """What was asked for cannot be shown. The text says why and what to do."""
-
-
 def address_of(run: Path | None) -> str:
-    """The address in the configuration of a run. Raises WatchError: there is none."""
+    """The address in the configuration of a run. Raises JaxrlError: there is none."""
     if run is None:
-        raise WatchError("Nothing to watch: name an environment, such as jax:dungeon_escape, or a run with --run")
+        raise JaxrlError("Nothing to watch: name an environment, such as jax:dungeon_escape, or a run with --run")
     path = RunFolder(run.parent, run.name).configuration
     if not path.is_file():
         runs = sorted(found.parent.name for found in run.glob("*/configuration.yaml"))
         if runs:
-            raise WatchError(
+            raise JaxrlError(
                 f"{run}: is the folder of a sweep or of several runs, and no run itself; name one of them, such as "
                 f"--run {shlex.quote(str(run / runs[0]))} (there are: {', '.join(runs[:_SHOWN])}"
                 f"{f' and {len(runs) - _SHOWN} more' if len(runs) > _SHOWN else ''})"
             )
-        raise WatchError(f"{path}: not there, so the run does not tell its environment; name it before --run")
+        raise JaxrlError(f"{path}: not there, so the run does not tell its environment; name it before --run")
     address = load_run_settings(path, {}, HYPERPARAMETER_TYPES, of_folder=True).env_settings.env_path
     if address is None:
-        raise WatchError(_unity("the Unity Editor", None, run))
+        raise JaxrlError(_unity("the Unity Editor", None, run))
     return address
 
 
@@ -376,23 +370,20 @@ def arguments_of(run: Path | None, address: str) -> dict[str, Any]:
 
 
 def check_watchable(address: str, run: Path | None) -> None:
-    """Raise WatchError unless there is such an environment, of a kind that can be drawn.
-
-    Raises JaxrlError: the package of Gymnasium or PettingZoo is missing, or has no such environment.
-    """
+    """Raise JaxrlError unless there is such an environment, of a kind that can be drawn."""
     kind, name = parse_address(address)
     if kind in FOREIGN:
         simulator(kind).check(name)
         return
     if kind in (Kind.JAXMARL, Kind.GYMNAX, Kind.RLLIB):
-        raise WatchError(f"{address}: the environments of {kind} have no picture here; watch jax:NAME instead")
+        raise JaxrlError(f"{address}: the environments of {kind} have no picture here; watch jax:NAME instead")
     if kind is Kind.UNITY and (Path(address).exists() or Path(address).name != address):
-        raise WatchError(_unity(f"{address}: a Unity build", address, run))
+        raise JaxrlError(_unity(f"{address}: a Unity build", address, run))
     own = kind is Kind.FUNCTION or (kind is Kind.PLAYER and split_function(name or "") is not None)
     known = kind in (Kind.JAX, Kind.PLAYER) and name in ENVIRONMENTS
     if not own and not known:
         prefix = f"{Kind.PLAYER if kind is Kind.PLAYER else Kind.JAX}:"
-        raise WatchError(unknown(address, name or "", ENVIRONMENTS, there_are="jaxrl can show", prefix=prefix))
+        raise JaxrlError(unknown(address, name or "", ENVIRONMENTS, there_are="jaxrl can show", prefix=prefix))
 
 
 def compiled(address: str, arguments: Mapping[str, Any]) -> JaxEnv | JaxScene:

@@ -26,10 +26,6 @@ _END_SECONDS, _NEWS_SECONDS = 1.5, 0.9  # the last picture of an episode stays t
 _SAMPLED = 9  # pictures that the colours of a film are chosen from
 
 
-class PictureError(JaxrlError):
-    """A picture that cannot be painted or written. The text names the colour or the file, and what to do."""
-
-
 class Frame(NamedTuple):
     """One picture of a film."""
 
@@ -40,17 +36,15 @@ class Frame(NamedTuple):
 
 
 def check_ending(path: Path) -> None:
-    """Raise PictureError unless `path` ends with .gif or .png, in small or capital letters."""
+    """Raise JaxrlError unless `path` ends with .gif or .png, in small or capital letters."""
     if path.suffix.lower() not in ENDINGS:
-        raise PictureError(
-            f"{path}: a film is written as {' or '.join(ENDINGS)}; choose a file name with such an ending"
-        )
+        raise JaxrlError(f"{path}: a film is written as {' or '.join(ENDINGS)}; choose a file name with such an ending")
 
 
 def paint(scene: Scene | Image.Image, caption: str = "", *, longest: int = 480) -> Image.Image:
     """One RGB picture, `longest` pixels along its longer side; the caption stands below it, in a bar of its own.
 
-    Shapes are painted in their order; what lies outside the scene is cut off. Raises PictureError for a colour that
+    Shapes are painted in their order; what lies outside the scene is cut off. Raises JaxrlError for a colour that
     Pillow does not know.
     """
     if isinstance(scene, Image.Image):
@@ -70,18 +64,18 @@ def write_film(path: Path, frames: Sequence[Frame], *, frame_seconds: float = 0.
     """Write all frames as a GIF that repeats, or at most 12, evenly spread, as one PNG; the ending of `path` decides.
 
     The last picture of an episode stays for 1.5 seconds, one with news for 0.9. Creates the parent folder and replaces
-    an older file. Raises PictureError: another ending, no frame, a folder that cannot be written.
+    an older file. Raises JaxrlError: another ending, no frame, a folder that cannot be written.
     """
     check_ending(path)
     if not frames:
-        raise PictureError(f"{path}: there is nothing to show, a film needs at least one frame")
+        raise JaxrlError(f"{path}: there is nothing to show, a film needs at least one frame")
     gif = path.suffix.lower() == ".gif"
     content = _gif(frames, frame_seconds, longest) if gif else _sheet(frames, longest)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     except OSError as error:
-        raise PictureError(f"{path}: cannot be written ({error.strerror or error}); choose another file") from error
+        raise JaxrlError(f"{path}: cannot be written ({error.strerror or error}); choose another file") from error
 
 
 def _gif(frames: Sequence[Frame], frame_seconds: float, longest: int) -> bytes:
@@ -209,4 +203,4 @@ def _colour(name: str) -> tuple[int, ...]:
     try:
         return ImageColor.getrgb(name)
     except ValueError:
-        raise PictureError(f"colour {name!r}: unknown; a scene names CSS colours or #rrggbb") from None
+        raise JaxrlError(f"colour {name!r}: unknown; a scene names CSS colours or #rrggbb") from None

@@ -51,7 +51,7 @@ def recorded_frames(place: Place, file: Path, chosen: Sequence[tuple[int, Episod
       several: pictures say which episode they show.
 
     Raises DemonstrationError: the scene is for other agents or several, or shows something else than was recorded;
-    WatchError: there is no such scene, or it cannot be drawn.
+    JaxrlError: there is no such scene, or it cannot be drawn.
     """
     env = _scene(place, file)
     longest = max(len(one.reward) for _, one in chosen)

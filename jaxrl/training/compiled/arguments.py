@@ -15,7 +15,6 @@ from jax.interpreters import partial_eval
 
 from jaxrl.algorithms.interface import Algorithm, WithTracedSettings, acting, nothing_remembered
 from jaxrl.envs.address import unknown
-from jaxrl.jax_envs import SeveralBehaviorsError
 from jaxrl.jax_envs.contract import JaxEnvError
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import Distribution
@@ -23,6 +22,7 @@ from jaxrl.jax_envs.scene import JaxScene, Sizes
 from jaxrl.settings import BehaviorSettings, SettingsError
 from jaxrl.settings.traced import problem_with, variable
 from jaxrl.training.compiled.checks import check_trainer
+from jaxrl.types import JaxrlError
 
 UNFITTING = (AssertionError, TypeError, ValueError, FlaxError)
 """What functions of an algorithm raise that was made for agents of another kind."""
@@ -40,7 +40,7 @@ def check_arguments(
     """
     if isinstance(env, JaxScene):
         names = ", ".join(part.name for part in env.parts)
-        raise SeveralBehaviorsError(
+        raise JaxrlError(
             f"{env.name}: has several behaviors ({names}), make_jitted_trainer takes an environment of one; "
             "`jaxrl train` trains it"
         )

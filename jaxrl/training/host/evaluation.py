@@ -34,10 +34,6 @@ from jaxrl.types import EnvMessage, JaxrlError, ParameterValue
 log = logging.getLogger(__name__)
 
 
-class EvaluationError(JaxrlError):
-    """Evaluation episodes cannot be played. The text says why."""
-
-
 class Evaluation:
     """The environment and the policies of the evaluation episodes of all behaviors of a run."""
 
@@ -151,7 +147,7 @@ class Evaluation:
     def _policy(self, name: str, behaviors: Mapping[str, Behavior]) -> Frozen:
         behavior = behaviors.get(name)
         if behavior is None:
-            raise EvaluationError(
+            raise JaxrlError(
                 f"{name}: the environment of the evaluation shows this behavior, which the training's has not shown yet"
             )
         if name not in self._policies:

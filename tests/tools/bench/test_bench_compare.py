@@ -9,7 +9,8 @@ import pytest
 from jaxrl.cli import main
 from jaxrl.tools.bench.compare import comparison
 from jaxrl.tools.bench.history import histories
-from jaxrl.tools.bench.lines import BenchError, latest, measured
+from jaxrl.tools.bench.lines import latest, measured
+from jaxrl.types import JaxrlError
 from tests.tools.bench.bench_numbers import GPU, host_loop, line, save, update_phase
 
 
@@ -102,7 +103,7 @@ def test_what_a_file_ends_with_counts(tmp_path):
 def test_a_file_of_something_else(tmp_path, text, message):
     path = tmp_path / "numbers.jsonl"
     path.write_text(text)
-    with pytest.raises(BenchError, match=message):
+    with pytest.raises(JaxrlError, match=message):
         latest(path)
 
 

@@ -14,9 +14,10 @@ from jaxrl.artifacts import files as places
 from jaxrl.artifacts.files import ArtifactError, carried
 from jaxrl.tools.bench import machine, suite
 from jaxrl.tools.bench.catalogue import BENCHMARKS, Benchmark, Figure, choose
-from jaxrl.tools.bench.lines import BenchError, read_lines
+from jaxrl.tools.bench.lines import read_lines
 from jaxrl.tools.bench.suite import run_all, run_script
 from jaxrl.tools.bench.table import rows_of
+from jaxrl.types import JaxrlError
 from tests.tools.bench.bench_numbers import CPU, GPU, line
 
 FOLDER = carried("benchmarks")
@@ -45,7 +46,7 @@ def test_one_failure_is_one_row(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(suite, "BENCHMARKS", [*listed, Benchmark("missing", "missing.py")])
     out = tmp_path / "numbers.jsonl"
     out.write_text('{"benchmark": "of yesterday"}\n')
-    with pytest.raises(BenchError, match="1 of 3 benchmarks failed: bad"):
+    with pytest.raises(JaxrlError, match="1 of 3 benchmarks failed: bad"):
         suite.run(None, out, quick=True, timeout=60.0)
     old, bad, good, missing = (json.loads(line) for line in out.read_text().splitlines())
     assert old["benchmark"] == "of yesterday"
@@ -88,13 +89,13 @@ def test_what_is_no_result_or_cannot_run(tmp_path, monkeypatch):
 
 
 def test_what_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(BenchError, match=r"unknown benchmark 'fast'; expected some of: update_phase, returns"):
+    with pytest.raises(JaxrlError, match=r"unknown benchmark 'fast'; expected some of: update_phase, returns"):
         choose(BENCHMARKS, ["fast"])
     assert [benchmark.name for benchmark in choose(BENCHMARKS, ["act_latency", "returns"])] == [
         "returns",
         "act latency",
     ]
-    with pytest.raises(BenchError, match=r"--json .* cannot be written"):
+    with pytest.raises(JaxrlError, match=r"--json .* cannot be written"):
         run_all(BENCHMARKS, FOLDER, tmp_path, quick=True, timeout=1.0)
     monkeypatch.setattr(machine, "_DEVICES", "raise RuntimeError('no TPU here')")
     with pytest.raises(machine.MachineError, match="JAX does not start: RuntimeError: no TPU here"):

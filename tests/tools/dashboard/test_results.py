@@ -14,7 +14,8 @@ import pytest
 
 from jaxrl.artifacts import lock
 from jaxrl.tools.dashboard.live_run import spread
-from jaxrl.tools.dashboard.results import DashboardError, Results
+from jaxrl.tools.dashboard.results import Results
+from jaxrl.types import JaxrlError
 from tests.tools.report.report_folders import write_run
 from tests.tools.report.test_report_statistics import curve
 
@@ -180,8 +181,8 @@ def test_a_spread_has_the_steps_of_all_and_not_too_many():
 
 
 def test_a_folder_that_is_none(tmp_path):
-    with pytest.raises(DashboardError, match=r"nothing does not exist\. Give the folder"):
+    with pytest.raises(JaxrlError, match=r"nothing does not exist\. Give the folder"):
         Results(tmp_path / "nothing")
     (tmp_path / "file").write_text("")
-    with pytest.raises(DashboardError, match="file is a file, not a folder"):
+    with pytest.raises(JaxrlError, match="file is a file, not a folder"):
         Results(tmp_path / "file")

@@ -18,7 +18,7 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.loop import SELF_PLAY
 from jaxrl.cli import main
 from jaxrl.tools.tournament import tournament as module
-from jaxrl.tools.tournament.matches import Match, Record, TournamentError
+from jaxrl.tools.tournament.matches import Match, Record
 from jaxrl.tools.tournament.ratings import rate
 from jaxrl.tools.tournament.tournament import Standings, tournament
 from jaxrl.training.host.saver import Saved
@@ -115,7 +115,7 @@ def test_words_name_policies_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "network_settings__hidden_units": 4, "network_settings__num_layers": 1,
     })).init(jax.random.key(key)).policy for key in (10, 11, 1)]  # fmt: skip
     assert bias == [np.asarray(jax.tree.leaves(policy)[1]).tolist() for policy in expected]
-    with pytest.raises(TournamentError, match="plain@pool: Bids was trained without self_play, and has no pool"):
+    with pytest.raises(JaxrlError, match="plain@pool: Bids was trained without self_play, and has no pool"):
         names("plain@pool")
     (pooled / "Bids" / "self_play").rename(tmp_path / "away")
     with pytest.raises(checkpoint.CheckpointError, match="this snapshot of the self-play pool is missing"):
@@ -166,7 +166,7 @@ def test_what_cannot_be_played_is_refused(words: list[str], options: Any, text: 
 
 def test_runs_that_were_trained_with_something_else(tmp_path: Path) -> None:
     other = saved(tmp_path / "other", seen="everything")
-    with pytest.raises(TournamentError) as raised:
+    with pytest.raises(JaxrlError) as raised:
         tournament([str(saved(tmp_path / "run")), str(other)])
     assert str(raised.value) == (
         f"{other}: was trained with other observations or actions of Bids than {ENV} has (observation 0 (nothing) "

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from jaxrl.jax_envs.drawing import Box, Disc, Line, Polygon, Scene
-from jaxrl.tools.watch.painter import Frame, PictureError, check_ending, paint, write_film
+from jaxrl.tools.watch.painter import Frame, check_ending, paint, write_film
+from jaxrl.types import JaxrlError
 
 RED, BLUE, WHITE, BLACK = (255, 0, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
 
@@ -92,16 +93,16 @@ def test_pictures_of_several_sizes_share_one_sheet(tmp_path):
 
 
 def test_what_cannot_be_painted_or_written_is_named(tmp_path):
-    with pytest.raises(PictureError, match=r"film\.mp4: .*\.gif or \.png"):
+    with pytest.raises(JaxrlError, match=r"film\.mp4: .*\.gif or \.png"):
         check_ending(tmp_path / "film.mp4")
-    with pytest.raises(PictureError, match=r"film\.mp4"):
+    with pytest.raises(JaxrlError, match=r"film\.mp4"):
         write_film(tmp_path / "film.mp4", frames(1))
-    with pytest.raises(PictureError, match="at least one frame"):
+    with pytest.raises(JaxrlError, match="at least one frame"):
         write_film(tmp_path / "film.gif", [])
-    with pytest.raises(PictureError, match="'reddish': unknown"):
+    with pytest.raises(JaxrlError, match="'reddish': unknown"):
         painted(Disc((1.0, 1.0), 1.0, "reddish"))
     (tmp_path / "file").write_text("")
-    with pytest.raises(PictureError, match=r"file/film\.gif: cannot be written"):
+    with pytest.raises(JaxrlError, match=r"file/film\.gif: cannot be written"):
         write_film(tmp_path / "file" / "film.gif", frames(1))
 
 

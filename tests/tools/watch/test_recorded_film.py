@@ -12,8 +12,8 @@ from jaxrl.cli import main
 from jaxrl.demonstrations import DemonstrationError
 from jaxrl.demonstrations.episodes import Episode, episodes
 from jaxrl.demonstrations.reading import files
-from jaxrl.tools.watch.film import WatchError
 from jaxrl.tools.watch.recorded import Place, recorded_frames
+from jaxrl.types import JaxrlError
 
 HALLWAY = Place("jax:hallway")
 WALKS = files("demo:hallway")
@@ -64,7 +64,7 @@ def test_scenes_that_cannot_be_played_again(walks, tmp_path, capsys):
     for place, kind, words in (
         (Place("jax:basic"), DemonstrationError, "as jax:basic has"),
         (Place("jax:dungeon_escape"), DemonstrationError, "several agents live in it"),
-        (Place("jax:halway"), WatchError, "hallway"),
+        (Place("jax:halway"), JaxrlError, "hallway"),
     ):
         with pytest.raises(kind, match=words):
             recorded_frames(place, WALKS[0], [(1, walks[0])], False)

@@ -22,9 +22,9 @@ from jaxrl.compilation import enable_compilation_cache
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.settings import load_run_settings
 from jaxrl.tools.watch import film as module
-from jaxrl.tools.watch.film import WatchError, WatchSummary, watch
-from jaxrl.tools.watch.painter import PictureError
+from jaxrl.tools.watch.film import WatchSummary, watch
 from jaxrl.training.host.saver import Saved
+from jaxrl.types import JaxrlError
 
 CONFIG = Path(__file__).parents[3] / "configs" / "ppo" / "basic.yaml"
 LEFT, RIGHT = 1, 2
@@ -140,20 +140,20 @@ def test_two_teams_are_counted_apart():
     ],
 )
 def test_unknown_environments_are_answered_with_the_nearest(tmp_path, name, text):
-    with pytest.raises(WatchError, match=text):
+    with pytest.raises(JaxrlError, match=text):
         watch(name, run=None, out=tmp_path / "a.gif")
 
 
 def test_an_environment_without_a_picture(tmp_path, monkeypatch):
     monkeypatch.setitem(ENVIRONMENTS, "blind", lambda: ENVIRONMENTS["basic"]()._replace(draw=None))
-    with pytest.raises(WatchError, match="jax:blind: the environment has no picture"):
+    with pytest.raises(JaxrlError, match="jax:blind: the environment has no picture"):
         watch("jax:blind", run=None, out=tmp_path / "a.gif")
 
 
 def test_impossible_limits_and_endings(tmp_path):
-    with pytest.raises(WatchError, match="episodes = 0"):
+    with pytest.raises(JaxrlError, match="episodes = 0"):
         show(None, tmp_path / "a.gif", episodes=0)
-    with pytest.raises(PictureError, match=r"a\.avi"):
+    with pytest.raises(JaxrlError, match=r"a\.avi"):
         show(None, tmp_path / "a.avi")
 
 

@@ -15,9 +15,18 @@ from PIL import Image
 from jaxrl.envs.foreign.arguments import ArgumentsError
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.tools.watch import foreign
-from jaxrl.tools.watch.film import WatchError, watch
+from jaxrl.tools.watch.film import watch
 from jaxrl.training.player import Player
-from jaxrl.types import Action, ActionSpec, BehaviorMessage, BehaviorSpec, DecisionSteps, ObservationSpec, TerminalSteps
+from jaxrl.types import (
+    Action,
+    ActionSpec,
+    BehaviorMessage,
+    BehaviorSpec,
+    DecisionSteps,
+    JaxrlError,
+    ObservationSpec,
+    TerminalSteps,
+)
 from tests.envs.foreign.games import Relay, Stairs
 
 
@@ -95,23 +104,23 @@ def test_what_renders_no_picture_is_refused(tmp_path, monkeypatch, picture, word
 
 def test_what_cannot_be_watched_is_answered_with_what_to_do(tmp_path):
     out = tmp_path / "a.gif"
-    with pytest.raises(WatchError, match="Nothing to watch: name an environment"):
+    with pytest.raises(JaxrlError, match="Nothing to watch: name an environment"):
         watch(None, run=None, out=out)
-    with pytest.raises(WatchError, match=r"configuration\.yaml: not there.*name it before --run"):
+    with pytest.raises(JaxrlError, match=r"configuration\.yaml: not there.*name it before --run"):
         watch(None, run=tmp_path / "gone", out=out)
-    with pytest.raises(WatchError) as caught:
+    with pytest.raises(JaxrlError) as caught:
         watch("Builds/My Game.x86_64", run=tmp_path / "results" / "mine", out=out)
     assert f"jaxrl train {tmp_path}/results/mine/configuration.yaml --env='Builds/My Game.x86_64'" in str(caught.value)
     assert f"--run-id=mine --results-dir={tmp_path}/results --resume --inference" in str(caught.value)
-    with pytest.raises(WatchError, match=r"player:basik: no such environment, did you mean player:basic\?"):
+    with pytest.raises(JaxrlError, match=r"player:basik: no such environment, did you mean player:basic\?"):
         watch("player:basik", run=None, out=out)
     with pytest.raises(ArgumentsError, match="jax:basic: takes no argument a, it takes none"):
         watch("jax:basic", run=None, out=out, env_args=["a=1"])
-    with pytest.raises(WatchError, match="jaxmarl:x: the environments of jaxmarl have no picture here"):
+    with pytest.raises(JaxrlError, match="jaxmarl:x: the environments of jaxmarl have no picture here"):
         watch("jaxmarl:x", run=None, out=out)
     (tmp_path / "editor").mkdir()
     (tmp_path / "editor" / "configuration.yaml").write_text("behaviors: {}\n")
-    with pytest.raises(WatchError, match="the Unity Editor draws in a window of its own"):
+    with pytest.raises(JaxrlError, match="the Unity Editor draws in a window of its own"):
         watch(None, run=tmp_path / "editor", out=out)
 
 
@@ -136,7 +145,7 @@ def test_the_folder_of_a_sweep_is_answered_with_its_runs(tmp_path):
         configuration = tmp_path / "wide" / f"point_{number}" / "configuration.yaml"
         configuration.parent.mkdir(parents=True)
         configuration.write_text("behaviors: {}\n")
-    with pytest.raises(WatchError) as caught:
+    with pytest.raises(JaxrlError) as caught:
         watch(None, run=tmp_path / "wide", out=tmp_path / "a.gif")
     runs = ", ".join(f"point_{number}" for number in range(8))
     assert str(caught.value) == (

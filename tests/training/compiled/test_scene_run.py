@@ -22,7 +22,6 @@ from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
 from jaxrl.client.policy_inputs import PolicyError
 from jaxrl.compilation import enable_compilation_cache
-from jaxrl.jax_envs import SeveralBehaviorsError
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings
 from jaxrl.settings.sweep import Space
 from jaxrl.training.compiled.run import train
@@ -30,6 +29,7 @@ from jaxrl.training.compiled.search import search, traced
 from jaxrl.training.compiled.sweep_points import programs, train_points
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.study import Study
+from jaxrl.types import JaxrlError
 from tests.artifacts.test_csv_file import rows
 from tests.jax_envs.probe_scene import LENGTH, PARTS
 from tests.jax_envs.toy_jax_env import quick_compilation
@@ -186,7 +186,7 @@ def test_one_right_and_one_wrong_name_is_refused_before_anything_is_written(
 
 
 def test_a_scene_is_no_environment_of_one_behavior() -> None:
-    with pytest.raises(SeveralBehaviorsError, match=r"Lamp, Dial.*jaxrl\.make_scene"):
+    with pytest.raises(JaxrlError, match=r"Lamp, Dial.*jaxrl\.make_scene"):
         jaxrl.make_environment(ENV)
     assert jaxrl.make_scene(ENV).parts == tuple(PARTS.values())
 

@@ -22,7 +22,7 @@ from jaxrl.training.host.launch import launched
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.run import train
 from jaxrl.training.interrupt import Interrupt
-from jaxrl.training.judging import StatisticError
+from jaxrl.types import JaxrlError
 from tests.artifacts.test_csv_file import rows
 from tests.envs.toy_env import ToyEnv, ToySettings
 from tests.toy_runs import configured, environment
@@ -110,7 +110,7 @@ def test_the_best_checkpoint_stays(tmp_path: Path, log: Any) -> None:
 
 @pytest.mark.slow
 def test_an_unknown_statistic_ends_a_run_at_its_first_summary(tmp_path: Path) -> None:
-    with environment("Toy?team=0") as started, pytest.raises(StatisticError) as raised:
+    with environment("Toy?team=0") as started, pytest.raises(JaxrlError) as raised:
         train(configured(tmp_path, Toy={"stop": {"Toy/Clok": 3}, "max_steps": 10_000}), started=started)
     assert "behaviors.Toy.stop: got 'Toy/Clok', which nobody writes" in str(raised.value)
     assert "Toy/Clock" in str(raised.value)
