@@ -16,7 +16,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--areas", type=count, default=16, metavar="N", help="played at once (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="decides all chance (default: %(default)s)")
     add_environment_arguments(parser)
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
 def run(given: argparse.Namespace) -> int:

@@ -141,6 +141,8 @@ def _parser(*chosen: str | None) -> tuple[FlagParser, FlagParser | None]:
             found = command
             module = import_module(f"jaxrl.cli.{name.replace('-', '_')}")
             module.add_flags(command)
+            if "--debug" not in command.flags:
+                command.add_argument("--debug", action="store_true", help="show tracebacks")
             command.set_defaults(command=module.run)
     return parser, found
 

@@ -33,7 +33,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_environment_arguments(parser)
     parser.add_argument("--behavior", metavar="NAME", help="convert: another name of the behavior")
     parser.add_argument("--force", action="store_true", help="convert: in the place of a file that is there")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
 def run(given: argparse.Namespace) -> None:

@@ -18,7 +18,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             name, type=Path, metavar="RUN", help="results folder of a run, or a checkpoint such as Walker/Walker-500"
         )
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
 def run(given: argparse.Namespace) -> int:

@@ -33,7 +33,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
                         f"{EDITOR_SECONDS:g})")  # fmt: skip
     parser.add_argument("--no-graphics", action="store_true", help="the environment renders nothing")
     parser.add_argument("--no-env", action="store_true", help="look at the machine alone")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parser.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="...", help="rest of the line; must come last")
 
 

@@ -20,7 +20,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="N", help="which seed of a run with several (default: the best)")
     parser.add_argument("--out", type=Path, metavar="FILE.pt", help="(default: RUN/<Behavior>/checkpoint.pt)")
     parser.add_argument("--trust", action="store_true", help="import code that the folder of the run names")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
 def run(given: argparse.Namespace) -> int:

@@ -35,7 +35,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--onnx", type=Path, metavar="FILE",
                         help="its ONNX file, which tells what it sees (default: the one beside it)")  # fmt: skip
     parser.add_argument("--env", metavar="PATH", help="the environment, asked for its observations instead")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
 def run(given: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     check.add_argument("--config", type=Path, metavar="CONFIG", help="YAML file whose environment the model is for")
     check.add_argument("--env", metavar="PATH", help="the environment; as in jaxrl train, beats that of --config")
     check.add_argument("--behavior", metavar="NAME", help="which of the environment's behaviors (default: by the file)")
-    check.add_argument("--debug", action="store_true", help="show tracebacks")
+    check.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
 
 
 def run(given: argparse.Namespace) -> int:

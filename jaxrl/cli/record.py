@@ -33,7 +33,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="in the place of a file that is there")
     parser.add_argument("--trust", action="store_true", help="import code that the folder of the run names")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
     add_environment_arguments(parser, "those of the run")
 
 

@@ -41,7 +41,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "(without: the last film of a run's videos/)",
     )
     parser.add_argument("--trust", action="store_true", help="import code that the folders of runs name, for --films")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
 def run(given: argparse.Namespace) -> None:

@@ -44,7 +44,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, default=Path("tournament"), metavar="FOLDER", help="for its files (default: tournament)"
     )
     parser.add_argument("--trust", action="store_true", help="import code that the folders of the runs name")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
 def run(given: argparse.Namespace) -> None:

@@ -45,7 +45,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     add_environment_arguments(parser, "those of the run")
     parser.add_argument("--trust", action="store_true", help="import code that the folder of the run names")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
 def run(given: argparse.Namespace) -> None:

@@ -22,7 +22,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--episodes", type=int, metavar="N", help="play: so many (default: as many as the card has)")
     parser.add_argument("--seed", type=int, metavar="N", help="play: decides all chance (default: that of the card)")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
 def run(given: argparse.Namespace) -> int:
