@@ -75,23 +75,8 @@ def _step(env: Sizes) -> BehaviorStep:
     return BehaviorStep(_view(env), numbers, numbers, flags, flags)
 
 
-class Breaks(NamedTuple):
-    """What random play has met, bool [], problems with a sentence in `_SENTENCES`; and how often, int32 []."""
-
-    nobody: Array | bool = False
-    forbidden: Array | bool = False
-    not_finite: Array | bool = False
-    stranger_paid: Array | bool = False
-    stranger_ended: Array | bool = False
-    still_alive: Array | bool = False
-    over_alone: Array | bool = False
-    left_over: Array | bool = False
-    undeclared: Array | bool = False
-    contradictory: Array | bool = False
-    returned: Array | bool = False
-    paused: Array | bool = False
-    episodes: Array | bool = False
-
+Flags = dict[str, Array]
+"""What random play has met, bool [], by the name of its sentence."""
 
 _SENTENCES = {
     "nobody": "reset: nobody is alive: somebody must ask for an action; set `alive` in the view that it returns",
@@ -108,6 +93,8 @@ _SENTENCES = {
     "contradictory": "a member is terminated and truncated in one step: it ended for good, or was cut off, not both",
     "returned": "nobody is alive or pauses and the episode is not over: set `over`, so that the next one begins",
 }
+_PAUSED = "paused"
+"""A flag that is no problem."""
 
 
 class Findings(NamedTuple):
@@ -124,23 +111,23 @@ def check_environment(env: JaxEnv | JaxScene, areas: int = 16, steps: int = 200,
     Raises JaxEnvError as `check_jax_env`, which it calls first.
     """
     check_jax_env(env)
-    met, alike = jax.jit(lambda key: _played(scene_of(env), key, areas, steps))(jax.random.key(seed))
-    remarks = _remarks(met, bool(alike), areas, steps)
+    met, episodes, alike = jax.jit(lambda key: _played(scene_of(env), key, areas, steps))(jax.random.key(seed))
+    remarks = _remarks(bool(met[_PAUSED]), int(episodes), bool(alike), areas, steps)
     return Findings(
-        problems=[f"{env.name}: {text}" for name, text in _SENTENCES.items() if bool(getattr(met, name))],
+        problems=[f"{env.name}: {text}" for name, text in _SENTENCES.items() if bool(met[name])],
         remarks=[f"{env.name}: {text}" for text in remarks],
-        episodes=int(met.episodes),
+        episodes=int(episodes),
     )
 
 
-def _remarks(met: Breaks, alike: bool, areas: int, steps: int) -> list[str]:
+def _remarks(paused: bool, episodes: int, alike: bool, areas: int, steps: int) -> list[str]:
     remarks = []
-    if met.paused:
+    if paused:
         remarks.append(
             "members pause: they are not alive for a while and have not ended; their decisions stay open meanwhile. "
             "If they are gone instead, set terminated or truncated with the step that takes them"
         )
-    if met.episodes == 0:
+    if episodes == 0:
         remarks.append(
             f"no episode has ended in {steps} decisions of {areas} areas: if none ever does, end them by a limit "
             "(truncated), or there are no returns to show"
@@ -153,32 +140,30 @@ def _remarks(met: Breaks, alike: bool, areas: int, steps: int) -> list[str]:
     return remarks
 
 
-def _played(scene: JaxScene, key: Array, areas: int, steps: int) -> tuple[Breaks, Array]:
-    """Flags over all steps and areas, and whether all areas have seen the same all along."""
+def _played(scene: JaxScene, key: Array, areas: int, steps: int) -> tuple[Flags, Array, Array]:
+    """Flags over all steps and areas, episodes that have ended, and whether all areas have seen the same all along."""
     start, play = jax.random.split(key)
     values = {name: jnp.full(areas, value, jnp.float32) for name, value in scene.parameters.items()}
     state, view = start_areas(scene, start, areas, values)
-    nothing = Breaks(*([jnp.bool_(False)] * (len(Breaks._fields) - 1)), episodes=jnp.int32(0))
-    met = nothing._replace(nobody=~_anybody(view).all())
+    met = dict.fromkeys((*_SENTENCES, _PAUSED), jnp.bool_(False)) | {"nobody": ~_anybody(view).all()}
 
-    def step(carry: Any, key: Array) -> tuple[Any, Array]:
+    def step(carry: Any, key: Array) -> tuple[Any, tuple[Array, Array]]:
         state, view, pausing, met = carry
         actions = _random(scene, view, key, areas)
         state, moved = advance_areas(scene, state, actions, values)
         now, pausing = _broken(scene, view, pausing, moved.step)
-        seen = [a | b for a, b in zip(met[:-1], now[:-1], strict=True)]
-        met = Breaks._make([*seen, met.episodes + now.episodes])
-        met = met._replace(nobody=met.nobody | (moved.step.over & ~_anybody(moved.view)).any())
-        return (state, moved.view, pausing, met), _alike(moved.view)
+        now["nobody"] = (moved.step.over & ~_anybody(moved.view)).any()
+        met = {name: flag | now[name] for name, flag in met.items()}
+        return (state, moved.view, pausing, met), (moved.step.over.sum(dtype=jnp.int32), _alike(moved.view))
 
     pausing = [jnp.zeros((areas, part.teams * part.members), bool) for part in scene.parts]
-    (_, _, _, met), alike = jax.lax.scan(step, (state, view, pausing, met), jax.random.split(play, steps))
-    return met, alike.all() & _alike(view) if areas > 1 else jnp.bool_(False)
+    (_, _, _, met), (over, alike) = jax.lax.scan(step, (state, view, pausing, met), jax.random.split(play, steps))
+    return met, over.sum(), alike.all() & _alike(view) if areas > 1 else jnp.bool_(False)
 
 
 def _broken(
     scene: JaxScene, before: dict[str, TeamView], pausing: list[Array], step: SceneStep
-) -> tuple[Breaks, list[Array]]:
+) -> tuple[Flags, list[Array]]:
     """Of one step; arrays [E, A, ...], and who pauses before and after it, by behavior.
 
     An episode is over for all behaviors together.
@@ -194,16 +179,15 @@ def _broken(
     was, ended, pauses = (jnp.concatenate(x, axis=-1) for x in (there, endings, after))
     lives = jnp.concatenate([step.view.alive for _, _, step in steps], axis=-1) | pauses
     flags = jax.tree.map(lambda *of_behavior: jnp.stack(of_behavior).any(), *own)
-    return flags._replace(
-        over_alone=(step.over & ~ended.any(-1)).any(),
-        left_over=(step.over[:, None] & was & ~ended).any() & (step.over & ended.any(-1)).any(),
-        returned=(~step.over & ~lives.any(-1)).any(),
-        paused=pauses.any(),
-        episodes=step.over.sum(dtype=jnp.int32),
-    ), after
+    return flags | {
+        "over_alone": (step.over & ~ended.any(-1)).any(),
+        "left_over": (step.over[:, None] & was & ~ended).any() & (step.over & ended.any(-1)).any(),
+        "returned": (~step.over & ~lives.any(-1)).any(),
+        _PAUSED: pauses.any(),
+    }, after
 
 
-def _broken_by(env: Sizes, before: TeamView, step: TeamStep, pauses: Array) -> Breaks:
+def _broken_by(env: Sizes, before: TeamView, step: TeamStep, pauses: Array) -> Flags:
     """What a behavior breaks by itself; `pauses` are those who did before the step."""
     was, over = before.alive, step.over[:, None]
     there = was | pauses
@@ -212,15 +196,15 @@ def _broken_by(env: Sizes, before: TeamView, step: TeamStep, pauses: Array) -> B
     finite = jnp.stack([jnp.isfinite(x).all() for x in numbers]).all()
     ends = np.cumsum(env.spec.action.discrete_branches, dtype=int)
     allowed = [part.any(-1) for part in jnp.split(before.action_mask, ends[:-1], axis=-1)] if len(ends) else []
-    return Breaks(
-        forbidden=jnp.stack([(was & ~one).any() for one in allowed]).any() if allowed else False,
-        not_finite=~finite,
-        stranger_paid=(~there & ((step.reward != 0) | (step.group_reward != 0))).any(),
-        stranger_ended=(~there & ended).any(),
-        still_alive=(ended & step.view.alive & (there | over)).any(),
-        undeclared=step.truncated.any() & (not env.truncates),
-        contradictory=(step.terminated & step.truncated).any(),
-    )
+    return {
+        "forbidden": jnp.stack([(was & ~one).any() for one in allowed]).any() if allowed else jnp.bool_(False),
+        "not_finite": ~finite,
+        "stranger_paid": (~there & ((step.reward != 0) | (step.group_reward != 0))).any(),
+        "stranger_ended": (~there & ended).any(),
+        "still_alive": (ended & step.view.alive & (there | over)).any(),
+        "undeclared": step.truncated.any() & (not env.truncates),
+        "contradictory": (step.terminated & step.truncated).any(),
+    }
 
 
 def _anybody(views: dict[str, TeamView]) -> Array:
