@@ -7,6 +7,7 @@ the `PagedBuffer`. Whose policy it is, and who learns from its streams, is a mat
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,37 +27,23 @@ from jaxrl.training.host.paged_buffer import PagedBuffer, Wanted
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 
+@dataclass(eq=False)
 class ActingKind:
-    """A policy that acts for agents of one kind, and what its connectors remember of them.
+    """A policy that acts for agents of one kind, and what its connectors remember of them."""
 
-    Args:
-      run_key: two words; with the number of a decision they fix its noise.
-      environment: what becomes of actions that agents took otherwise.
-      most: members of this kind in a team, at most; None: any number.
-      watch: is told of each message that was booked, of what it says of this kind.
-    """
+    name: str
+    spec: BehaviorSpec
+    algorithm: Algorithm
+    programs: ActorPrograms
+    policy: PolicyState  # whoever learns replaces it after each update
+    run_key: list[int]  # two words; with the number of a decision they fix its noise
+    environment: EnvironmentSettings  # what becomes of actions that agents took otherwise
+    most: int | None  # members of this kind in a team, at most; None: any number
+    watch: Watch | None  # is told of each message that was booked, of what it says of this kind
 
-    def __init__(
-        self,
-        name: str,
-        spec: BehaviorSpec,
-        algorithm: Algorithm,
-        programs: ActorPrograms,
-        policy: PolicyState,
-        run_key: list[int],
-        environment: EnvironmentSettings,
-        most: int | None,
-        watch: Watch | None,
-    ) -> None:
-        self.name = name
-        self.spec = spec
-        self.algorithm = algorithm
-        self.policy = policy  # whoever learns replaces it after each update
-        self.programs = programs
-        self.run_key, self.most, self.watch = run_key, most, watch
-        self.environment = environment
+    def __post_init__(self) -> None:
         self.connected: Any = ()  # what its connectors remember
-        self.known = unseen(spec)  # what `recorded` gives before the first message
+        self.known = unseen(self.spec)  # what `recorded` gives before the first message
 
     @property
     def statistics(self) -> Any:
