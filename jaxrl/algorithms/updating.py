@@ -146,7 +146,7 @@ def update_together(
         magnitudes=[f"{i}/policy_loss" for i in places.values()],
         largest=[f"{i}/{LARGEST_LOG_RATIO}" for i in places.values()],
     )
-    told = {name: _of_place(i, metrics, several=several) for name, i in places.items()}
+    told = {name: _of_place(i, metrics) for name, i in places.items()}
     for name, of in now.items():
         told[name] |= {each: getattr(of, each) for each in ("learning_rate", "epsilon", "beta")}
     after = {}
@@ -193,7 +193,7 @@ def _placed(place: int, metrics: Metrics, share: jax.Array | None) -> Metrics:
     return {f"{place}/{name}": x for name, x in (means | {_SHARE: share}).items()}
 
 
-def _of_place(place: int, metrics: Metrics, *, several: bool) -> Metrics:
+def _of_place(place: int, metrics: Metrics) -> Metrics:
     """What `_placed` has put away: means over the behavior's own members."""
     found = {name.split("/", 1)[1]: x for name, x in metrics.items() if name.startswith(f"{place}/")}
     share = found.pop(_SHARE, None)
