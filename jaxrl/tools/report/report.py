@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jaxrl.artifacts import files, unfinished
+from jaxrl.artifacts import files
+from jaxrl.artifacts.files import ArtifactError
 from jaxrl.tools.report.events import ReportError
 from jaxrl.tools.report.figures import png, require_matplotlib
 from jaxrl.tools.report.films import Film, films_html, films_of
@@ -34,18 +35,12 @@ def write_report(runs: Sequence[str | Path], out: str | Path, films: Mapping[Pat
         content = page(experiments, remarks, films_html(films_of(experiments, films or {}), path.parent)).encode()
     else:
         content = png(experiments)
-    target = path.resolve()
-    unfinished_file = unfinished.beside(target, unfinished.FILE)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished_file.write_bytes(content)
-        files.replace(unfinished_file, target)
-    except OSError as error:
-        raise ReportError(
-            f"--out {path}: cannot be written ({error.strerror or error}). Choose another file."
-        ) from error
-    finally:
-        unfinished.discard(unfinished_file)
+        with files.writing(path.resolve()) as file:
+            file.write(content)
+    except ArtifactError as error:
+        why = getattr(error.__cause__, "strerror", None) or error
+        raise ReportError(f"--out {path}: cannot be written ({why}). Choose another file.") from error
     return remarks
 
 
