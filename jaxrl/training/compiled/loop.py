@@ -113,7 +113,7 @@ class Run:
 
     def score(self) -> float | None:
         """What it is worth lately: the mean over its behaviors; None before episodes of all have ended."""
-        scores = [part.recorder.score() for part in self.parts]
+        scores = [part.recorder.statistics.mean_reward() for part in self.parts]
         return None if None in scores else float(np.mean(scores))  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 

@@ -155,7 +155,7 @@ class PopulationLoop(JittedLoop):
     def evolved(self, state: SceneState, reports: Mapping[str, Report], step: int) -> SceneState:
         """The state of the next generation: a member goes on with all learners of another."""
         parts = self.members.parts
-        scores = np.mean([part.recorder.scores() for part in parts], axis=0)
+        scores = np.mean([part.recorder.statistics.recent_reward() for part in parts], axis=0)
         if np.isnan(scores).all():
             return state  # no episode has ended yet
         now = {key: reports[name].values[of] for key, ((name, of), *_) in self.targets.items()}
@@ -171,8 +171,8 @@ class PopulationLoop(JittedLoop):
                 values={key: jnp.asarray(values[name, key]) for key in part.values},
                 recent=inherited(part.recent, found.parents),
             )
-        for part in parts:
-            part.recorder.thaw(reports[part.name].frozen[found.parents])
+        for part in parts:  # who is not frozen tells what it does again
+            part.recorder.statistics.frozen &= reports[part.name].frozen[found.parents]
         self._tell(step, scores, found)
         return self.trainer.place(state.replace(parts=after))
 

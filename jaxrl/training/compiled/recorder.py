@@ -77,7 +77,7 @@ class JittedRecorder(Recorder):
     def _record(self, subject: Subject) -> None:
         self.subject = subject
         self._title = f"{self._prefix}{subject.name}"
-        self._statistics = SeedStatistics(subject, self.lessons)
+        self.statistics = SeedStatistics(subject, self.lessons)
 
     def begin(self, step: int, frozen: Sequence[bool] = ()) -> None:
         """Training begins: remove an overwritten run, open event files, write the configuration.
@@ -87,14 +87,14 @@ class JittedRecorder(Recorder):
         name, seeds = self.subject.name, self.subject.seeds
         self._all_new = step == 0
         for index in np.flatnonzero(frozen).tolist():
-            self._statistics.frozen[index] = True
+            self.statistics.frozen[index] = True
             log.warning(
                 "%s: seed %d stays frozen: its numbers were not finite, see above in its log.", name, seeds[index]
             )
         behavior = self.folder.behavior(name)
         self.open_track(
             name,
-            self._statistics,
+            self.statistics,
             self.subject.settings,
             self.subject.described(),
             step=step,
@@ -120,7 +120,7 @@ class JittedRecorder(Recorder):
 
     def add(self, chunk: IterationLog, recent: RecentReturns) -> None:
         """Some iterations have run; `recent` stands after them."""
-        self._statistics.add(chunk, recent)
+        self.statistics.add(chunk, recent)
         if self._all_new and chunk.updates.any():  # later ones may learn from decisions that were open meanwhile
             self._all_new = False
             largest = chunk.metrics.get(LARGEST_LOG_RATIO, np.zeros(1))
@@ -128,7 +128,7 @@ class JittedRecorder(Recorder):
 
     def freeze(self, index: int, step: int, fault: JaxrlError) -> None:
         """A seed is left behind at trainer step `step`, where its numbers were last good."""
-        self._statistics.frozen[index] = True
+        self.statistics.frozen[index] = True
         self.leave_out(self.subject.name, index)
         number = self.subject.seeds[index]
         text = "%s%s Seed %d is frozen as it was at step %d; the other seeds go on."
@@ -147,7 +147,7 @@ class JittedRecorder(Recorder):
 
     def evaluation(self, step: int, state: JittedState, figures: EpisodeFigures) -> None:
         """Write what episodes beside the training brought, labelled with `step`; leading axis S."""
-        self.write_evaluation(self.subject.name, step, self._statistics.of_evaluation(figures))
+        self.write_evaluation(self.subject.name, step, self.statistics.of_evaluation(figures))
         self._keep_best(state)
 
     def save(self, state: JittedState, step: int, *, final: bool = False, moment: Hashable = None) -> None:
@@ -159,11 +159,11 @@ class JittedRecorder(Recorder):
         """
         if not self.writes:
             return
-        name, rewards = self.subject.name, self._statistics.recent_reward()
+        name, rewards = self.subject.name, self.statistics.recent_reward()
         resumed = np.isnan(rewards).all()  # and no episode has ended since
         seeds = self.subject.seeds
         best = seeds.index(self.status.get(name, EXPORTED_SEED, seeds[0])) if resumed else self._best(rewards)
-        frozen = self._statistics.frozen
+        frozen = self.statistics.frozen
         best = int(np.argmin(frozen | self.subject.exploits)) if frozen[best] else best
         reward = float(rewards[best]) if np.isfinite(rewards[best]) else None
         moment = step if moment is None else moment
@@ -174,18 +174,6 @@ class JittedRecorder(Recorder):
         reached = np.where(np.isnan(rewards), -1, self.lessons.reached())
         return int(np.nanargmax(np.where(reached == reached.max(), rewards, np.nan)))
 
-    def score(self) -> float | None:
-        """Mean over seeds of the return of about the last 100 episodes; None before any has ended."""
-        return self._statistics.mean_reward()
-
-    def scores(self) -> np.ndarray:
-        """The same by seed, float64 [S]; NaN for frozen seeds, and before any has ended."""
-        return self._statistics.recent_reward()
-
-    def thaw(self, frozen: np.ndarray) -> None:
-        """Seeds that are not frozen, bool [S], tell what they do again."""
-        self._statistics.frozen &= frozen
-
     def finish(self, state: JittedState, step: int, *, moment: Hashable = None) -> None:
         """The last save, and the policy where Unity's user looks for it; says how the run ended."""
         if not self.writes:
@@ -193,7 +181,7 @@ class JittedRecorder(Recorder):
         if self._tells:
             self.say_results([self.subject.name], self._prefix)
         self.save(state, step, final=True, moment=moment)
-        highest = np.nanmax(self._statistics.recent_reward(), initial=-np.inf)
+        highest = np.nanmax(self.statistics.recent_reward(), initial=-np.inf)
         reward = float(highest) if np.isfinite(highest) else None
         saver.publish(self.subject.name, step, self.folder, self.status, reward)
 
