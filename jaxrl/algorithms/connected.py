@@ -24,7 +24,7 @@ def connected(make: Make) -> Make:
     """`make` for what the environment shows, where it was for what the policy sees; the same without settings for it.
 
     The statistics of connectors are part of the policy. `postprocess` changes rollouts before they are stored. Raises
-    ConnectorError where connectors do not fit, PostprocessingError where the function does not exist, SettingsError for
+    ConnectorError where connectors do not fit, JaxrlError where the function does not exist, SettingsError for
     hyperparameters of another algorithm.
     """
 

@@ -24,27 +24,21 @@ from jaxrl.types import JaxrlError
 Postprocess = Callable[[Rollout], Rollout]
 
 
-class PostprocessingError(JaxrlError):
-    """The function does not exist, or gives something else than a rollout of the same form."""
-
-
 def resolve(address: str) -> Postprocess:
-    """The function behind `module:function` or `FILE.py:function`. Raises PostprocessingError."""
+    """The function behind `module:function` or `FILE.py:function`. Raises JaxrlError."""
     try:
         found = own_code.load(address)
     except own_code.OwnCodeError as error:
-        raise PostprocessingError(f"postprocess: {error}") from error
+        raise JaxrlError(f"postprocess: {error}") from error
     if not callable(found):
-        raise PostprocessingError(
-            f"postprocess: {address}: got a value of type {type(found).__name__}, expected a function"
-        )
+        raise JaxrlError(f"postprocess: {address}: got a value of type {type(found).__name__}, expected a function")
     return cast(Postprocess, found)
 
 
 def postprocessed(algorithm: Algorithm, function: Postprocess, name: str = "postprocess") -> Algorithm:
     """The algorithm, whose storage is given what `function` makes of each rollout.
 
-    Raises PostprocessingError when it is traced and the function gives other fields, shapes or dtypes.
+    Raises JaxrlError when it is traced and the function gives other fields, shapes or dtypes.
     """
 
     def add(store: Any, rollout: Rollout) -> Any:
@@ -58,14 +52,14 @@ def postprocessed(algorithm: Algorithm, function: Postprocess, name: str = "post
 
 def _checked(found: Any, rollout: Rollout, name: str) -> Rollout:
     if not isinstance(found, Rollout):
-        raise PostprocessingError(f"{name}: gives {type(found).__name__}, expected a Rollout")
+        raise JaxrlError(f"{name}: gives {type(found).__name__}, expected a Rollout")
     if jax.tree.structure(found) != jax.tree.structure(rollout):
-        raise PostprocessingError(f"{name}: the rollout that it gives has other fields than the one that it was given")
+        raise JaxrlError(f"{name}: the rollout that it gives has other fields than the one that it was given")
     pairs = zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(rollout), strict=True)
     for (path, leaf), given in pairs:
         shape, dtype = jnp.shape(leaf), jnp.result_type(leaf)
         if (shape, dtype) != (given.shape, given.dtype):
-            raise PostprocessingError(
+            raise JaxrlError(
                 f"{name}: rollout{jax.tree_util.keystr(path)} is {dtype}{list(shape)}, expected "
                 f"{given.dtype}{list(given.shape)}"
             )

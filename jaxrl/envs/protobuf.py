@@ -28,10 +28,6 @@ _OBJECTS = "mlagents_envs.communicator_objects"
 _MARK = "serialized_pb=_b("
 
 
-class ProtocolError(JaxrlError):
-    """The installed `mlagents_envs` package is missing or not the release that jaxrl knows."""
-
-
 class _StrictVersion:
     """Stands in for `distutils.version.StrictVersion`, gone from Python 3.12 on: `version` is a tuple of three ints."""
 
@@ -48,7 +44,7 @@ def register() -> ModuleType:
         The module `mlagents_envs.environment`.
 
     Raises:
-        ProtocolError: the package is not installed, or is another release.
+        JaxrlError: the package is not installed, or is another release.
     """
     _register_messages()
     with distutils_offered():
@@ -62,7 +58,7 @@ def messages() -> Any:
     Does not import `mlagents_envs.environment`, so it is cheap.
 
     Raises:
-        ProtocolError: as `register`.
+        JaxrlError: as `register`.
     """
     names: dict[str, Any] = {}
     for module in _register_messages():
@@ -74,7 +70,7 @@ def message_module(name: str) -> ModuleType:
     """The module of messages of that full name, such as `mlagents_envs.communicator_objects.agent_info_pb2`.
 
     Raises:
-        ImportError: there is none. ProtocolError: as `register`.
+        ImportError: there is none. JaxrlError: as `register`.
     """
     for module in _register_messages():
         if module.__name__ == name:
@@ -103,7 +99,7 @@ def _folder() -> Path:
     """Folder of the generated modules, found without running any of them."""
     spec = importlib.util.find_spec("mlagents_envs")
     if spec is None or not spec.submodule_search_locations:
-        raise ProtocolError("package mlagents_envs is not installed: pip install --no-deps mlagents-envs==0.28.0")
+        raise JaxrlError("package mlagents_envs is not installed: pip install --no-deps mlagents-envs==0.28.0")
     return Path(next(iter(spec.submodule_search_locations))) / "communicator_objects"
 
 
@@ -113,7 +109,7 @@ def _serialized_descriptor(path: Path) -> bytes:
         if line.strip().startswith(_MARK):
             literal = line.strip().removeprefix(_MARK).removesuffix(")")
             return ast.literal_eval(literal).encode("latin1")
-    raise ProtocolError(
+    raise JaxrlError(
         f"{path}: no serialized descriptor found; jaxrl needs mlagents-envs 0.28.0, reinstall that release"
     )
 

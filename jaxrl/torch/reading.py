@@ -41,21 +41,17 @@ LARGEST = 2**24
 """Bytes of a pickle; those of large networks have some hundred thousand. Also operations, copied items among them."""
 
 
-class TorchFileError(ArtifactError):
-    """The file is none of PyTorch's, is damaged, or holds more than arrays. The text says which and what to do."""
-
-
-def refused(path: Path, name: str) -> TorchFileError:
+def refused(path: Path, name: str) -> ArtifactError:
     """A file that names something else than arrays. Nothing of it has been run."""
-    return TorchFileError(
+    return ArtifactError(
         f"{path}: asks for {name}, which is not an array; nothing of it was run. Expected a checkpoint (.pt) that "
         "ML-Agents wrote: arrays and numbers alone"
     )
 
 
-def damaged(path: Path, why: str) -> TorchFileError:
+def damaged(path: Path, why: str) -> ArtifactError:
     """A file that does not hold what it should."""
-    return TorchFileError(
+    return ArtifactError(
         f"{path}: the file is damaged ({why}). Copy it anew, or take another: ML-Agents keeps several "
         "<Behavior>-<step>.pt in the behavior's folder"
     )
@@ -93,7 +89,7 @@ def read_torch_file(path: Path) -> Any:
 
     Nothing in the file is run: whatever names more than arrays is refused. Arrays that share their bytes do so here.
 
-    Raises TorchFileError for a file that is missing, damaged, in the format before 1.6, or holds more than arrays.
+    Raises ArtifactError for a file that is missing, damaged, in the format before 1.6, or holds more than arrays.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -103,7 +99,7 @@ def read_torch_file(path: Path) -> Any:
     except ForeignNameError as error:
         raise refused(path, str(error)) from error
     except OSError as error:
-        raise TorchFileError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise ArtifactError(f"{path}: cannot be read ({error.strerror or error})") from error
     except _BROKEN as error:
         raise damaged(path, f"{type(error).__name__}: {error}"[:200]) from error
 
@@ -115,7 +111,7 @@ class _Reader:
         self._archive = archive
         names = [name for name in archive.namelist() if name.endswith(_PICKLE)]
         if len(names) != 1:
-            raise TorchFileError(f"{path}: is a zip, but none of PyTorch's: expected one data.pkl, found {len(names)}")
+            raise ArtifactError(f"{path}: is a zip, but none of PyTorch's: expected one data.pkl, found {len(names)}")
         self._folder = names[0].removesuffix(_PICKLE)
         self._storages: dict[str, np.ndarray] = {}
         self._filled_ones: dict[int, Any] = {}  # by the identity of what was filled
@@ -200,18 +196,18 @@ def _array(tensor: Tensor) -> np.ndarray:
     )
 
 
-def _no_zip(path: Path, why: str) -> TorchFileError:
+def _no_zip(path: Path, why: str) -> ArtifactError:
     """A file that cannot be opened as a zip."""
     with open_regular(path) as file:
         start = file.read(len(_OLD_MAGIC))
     if start == _OLD_MAGIC:
-        return TorchFileError(
+        return ArtifactError(
             f"{path}: is in PyTorch's format before 1.6, which jaxrl does not read: load it with PyTorch and save it "
             "again (torch.save(torch.load(FILE), NEW))"
         )
     if start[:2] == b"PK":
         return damaged(path, why)
-    return TorchFileError(f"{path}: is no file of PyTorch. Expected a checkpoint (.pt) that ML-Agents wrote")
+    return ArtifactError(f"{path}: is no file of PyTorch. Expected a checkpoint (.pt) that ML-Agents wrote")
 
 
 class ForeignNameError(Exception):

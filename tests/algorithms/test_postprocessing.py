@@ -9,12 +9,13 @@ import pytest
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import SignalRewards, store_rollout
-from jaxrl.algorithms.postprocessing import PostprocessingError, postprocessed, resolve
+from jaxrl.algorithms.postprocessing import postprocessed, resolve
 from jaxrl.rollout.buffer import trajectory
 from jaxrl.rollout.buffer.trajectory_state import rollout_of
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import SettingsError
 from jaxrl.training.compiled.trainer import make_jitted_trainer
+from jaxrl.types import JaxrlError
 from tests.algorithms import hooks
 from tests.helpers import make_spec, ppo_settings, settings_of
 from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_compilation
@@ -90,17 +91,17 @@ def test_r3_r52_the_compiled_loop_counts_environment_steps() -> None:
 def test_another_form_is_refused_by_name(name: str, text: str) -> None:
     plain = ALGORITHMS["ppo"](SPEC, ppo_settings(**SMALL))
     algorithm = postprocessed(plain, getattr(hooks, name), f"hooks:{name}")
-    with pytest.raises(PostprocessingError, match=text):
+    with pytest.raises(JaxrlError, match=text):
         jax.eval_shape(algorithm.storage.add, (), rollout())
 
 
 def test_an_address_without_a_function_is_refused() -> None:
     assert resolve("tests.algorithms.hooks:shared") is hooks.shared
-    with pytest.raises(PostprocessingError, match="postprocess: no_such_module:f: there is no module no_such_module"):
+    with pytest.raises(JaxrlError, match="postprocess: no_such_module:f: there is no module no_such_module"):
         resolve("no_such_module:f")
-    with pytest.raises(PostprocessingError, match=r"tests\.algorithms\.hooks has no function NOTHING_OF_THAT_NAME"):
+    with pytest.raises(JaxrlError, match=r"tests\.algorithms\.hooks has no function NOTHING_OF_THAT_NAME"):
         resolve("tests.algorithms.hooks:NOTHING_OF_THAT_NAME")
-    with pytest.raises(PostprocessingError, match="hooks:NOT_A_FUNCTION: got a value of type int, expected"):
+    with pytest.raises(JaxrlError, match="hooks:NOT_A_FUNCTION: got a value of type int, expected"):
         resolve("tests.algorithms.hooks:NOT_A_FUNCTION")
     assert resolve(f"{hooks.__file__}:shared").__name__ == "shared"
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from jaxrl.envs import protobuf
-from jaxrl.envs.protobuf import ProtocolError, messages, register
+from jaxrl.envs.protobuf import messages, register
+from jaxrl.types import JaxrlError
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,11 +90,11 @@ def test_version_check_of_the_package(ours, theirs, compatible):
 def test_another_release_of_the_package_is_named(tmp_path):
     path = tmp_path / "header_pb2.py"
     path.write_text("DESCRIPTOR = None\n")
-    with pytest.raises(ProtocolError, match=r"header_pb2\.py: .* mlagents-envs 0\.28\.0"):
+    with pytest.raises(JaxrlError, match=r"header_pb2\.py: .* mlagents-envs 0\.28\.0"):
         protobuf._serialized_descriptor(path)
 
 
 def test_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(protobuf.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ProtocolError, match="pip install"):
+    with pytest.raises(JaxrlError, match="pip install"):
         protobuf._folder()

@@ -12,11 +12,10 @@ import pytest
 
 from jaxrl.envs.foreign.arguments import ArgumentsError
 from jaxrl.jax_envs.adapters import foreign
-from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
 from jaxrl.jax_envs.adapters.gymnax import make_gymnax
 from jaxrl.jax_envs.interface import TeamActions
 from jaxrl.jax_envs.served.launcher import UnknownEnvironmentError
-from jaxrl.types import ActionSpec
+from jaxrl.types import ActionSpec, JaxrlError
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +106,11 @@ def test_an_unknown_name_lists_the_nearest(package):
 
 
 def test_a_missing_or_broken_package_is_named_with_its_extra(monkeypatch, tmp_path):
-    with pytest.raises(
-        ForeignEnvironmentError, match=r"not_there is not installed: run  pip install 'jaxrl\[not_there\]'"
-    ):
+    with pytest.raises(JaxrlError, match=r"not_there is not installed: run  pip install 'jaxrl\[not_there\]'"):
         foreign.import_package("not_there")
     (tmp_path / "half_there.py").write_text("print('hello')\nimport not_there\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    with pytest.raises(ForeignEnvironmentError, match=r"half_there is installed, but cannot be imported .*not_there"):
+    with pytest.raises(JaxrlError, match=r"half_there is installed, but cannot be imported .*not_there"):
         foreign.import_package("half_there")
 
 
@@ -130,13 +127,13 @@ def test_actions_as_each_space_has_them():
     # 0 + (0.5 + 1) / 2 * 10 = 7.5 where bounded; as it is where not; more than 1 is 1
     np.testing.assert_allclose(foreign.to_native(mixed, jnp.array([0.5, -0.25, 3.0]), jnp.zeros(0)), [7.5, -0.25])
     np.testing.assert_allclose(foreign.to_native(box(0.0, 1.0, (1, 2)), jnp.array([3.0, -1.0]), None), [[1.0, 0.0]])
-    with pytest.raises(ForeignEnvironmentError, match=r"here: action space .* is not supported"):
+    with pytest.raises(JaxrlError, match=r"here: action space .* is not supported"):
         foreign.action_spec("here", SimpleNamespace(n=3))
 
 
 def test_observations_are_flat_and_states_keep_their_shapes():
     assert foreign.flat(np.array([[1, 2], [3, 4]], np.uint8), 5).tolist() == [1, 2, 3, 4, 0]
     state, after = (jax.ShapeDtypeStruct((n,), np.float32) for n in (3, 4))
-    with pytest.raises(ForeignEnvironmentError, match=r"here: a step changes the shape .*\(3,\) to \(4,\)"):
+    with pytest.raises(JaxrlError, match=r"here: a step changes the shape .*\(3,\) to \(4,\)"):
         foreign.unchanging("here", state, after)
     assert foreign.behavior_name("humanoid_9|8") == "humanoid_9_8"

@@ -13,7 +13,7 @@ import pytest
 
 from jaxrl.envs.foreign.arguments import ArgumentsError
 from jaxrl.jax_envs import make_environment
-from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError, flat
+from jaxrl.jax_envs.adapters.foreign import flat
 from jaxrl.jax_envs.adapters.jaxmarl import (
     MarlState,
     _by_agent,
@@ -27,7 +27,7 @@ from jaxrl.jax_envs.adapters.jaxmarl import (
 from jaxrl.jax_envs.contract import check_environment
 from jaxrl.jax_envs.interface import TeamActions, advance_areas, start_areas
 from jaxrl.jax_envs.served.launcher import UnknownEnvironmentError
-from jaxrl.types import ActionSpec
+from jaxrl.types import ActionSpec, JaxrlError
 
 SPREAD = "MPE_simple_spread_v3"
 STEPS, END = 30, 25  # an episode has 26 steps: JaxMARL compares the clock before it counts
@@ -192,7 +192,7 @@ def test_one_action_holds_all_agents_actions():
     assert joint_action("here", [short, long]) == long
     assert possible_actions(long, short).tolist() == [True, True, True, False, False, True, False]
     assert joint_action("here", [ActionSpec(9, ()), ActionSpec(5, ())]) == ActionSpec(9, ())
-    with pytest.raises(ForeignEnvironmentError, match="here: agents with continuous and agents with discrete"):
+    with pytest.raises(JaxrlError, match="here: agents with continuous and agents with discrete"):
         joint_action("here", [ActionSpec(2, ()), short])
 
 
@@ -200,10 +200,10 @@ def test_one_action_holds_all_agents_actions():
     ("name", "error", "text"),
     [
         ("MPE_simple_spred_v3", UnknownEnvironmentError, "did you mean MPE_simple_spread_v3"),
-        ("LearnedPolicyEnemySMAX", ForeignEnvironmentError, "Enemy.*SMAX: its opponent is a trained network, which no"),
+        ("LearnedPolicyEnemySMAX", JaxrlError, "Enemy.*SMAX: its opponent is a trained network, which no"),
         (
             "JaxRobotarium_rware",
-            ForeignEnvironmentError,
+            JaxrlError,
             "jaxmarl:JaxRobotarium_rware: needs jaxrobotarium",
         ),
     ],
@@ -342,7 +342,7 @@ def test_the_guide_names_every_environment(package):
 def test_what_the_guide_says_cannot_be_had_is_refused_with_a_reason(name):
     brax = util.find_spec("brax") is not None and name in WITH_BRAX
     if not brax and not (name.startswith("JaxRobotarium") and util.find_spec("jaxrobotarium")):
-        with pytest.raises(ForeignEnvironmentError, match=r"trained network|submodule of JaxMARL|requires brax"):
+        with pytest.raises(JaxrlError, match=r"trained network|submodule of JaxMARL|requires brax"):
             make_jaxmarl(name)
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxrl.torch.reading import TorchFileError, read_torch_file
+from jaxrl.artifacts.files import ArtifactError
+from jaxrl.torch.reading import read_torch_file
 from jaxrl.torch.writing import Ordered, write_torch_file
 
 THEIRS = Path(__file__).parent / "torch_files" / "Countdown" / "checkpoint.pt"
@@ -112,7 +113,7 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_runs_nothing(tmp_path,
     assert touched.exists(), "Python's own reader runs it"
     touched.unlink()
     path = archive(tmp_path / "a.pt", data)
-    with pytest.raises(TorchFileError, match=r"a\.pt: asks for .*, which is not an array; nothing of it was run"):
+    with pytest.raises(ArtifactError, match=r"a\.pt: asks for .*, which is not an array; nothing of it was run"):
         read_torch_file(path)
     assert not touched.exists()
 
@@ -136,7 +137,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("data", "name"), REFUSED.values(), ids=REFUSED)
 def test_whatever_is_no_array_is_named(tmp_path, data, name):
-    with pytest.raises(TorchFileError, match="which is not an array") as caught:
+    with pytest.raises(ArtifactError, match="which is not an array") as caught:
         read_torch_file(archive(tmp_path / "a.pt", data, {"data/0": bytes(8)}))
     assert name in str(caught.value)
 
@@ -164,7 +165,7 @@ DAMAGED = {
 @pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_description_is_one_message(tmp_path, data):
     path = archive(tmp_path / "a.pt", data, {"data/0": bytes(8)})
-    with pytest.raises(TorchFileError, match=r"a\.pt: the file is damaged \(.*ML-Agents keeps several"):
+    with pytest.raises(ArtifactError, match=r"a\.pt: the file is damaged \(.*ML-Agents keeps several"):
         read_torch_file(path)
 
 
@@ -195,7 +196,7 @@ HOSTILE = {
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
 def test_a_description_that_would_never_end_is_refused_at_once(tmp_path, data):
     begin = time.process_time()
-    with pytest.raises(TorchFileError):
+    with pytest.raises(ArtifactError):
         read_torch_file(archive(tmp_path / "a.pt", data, {"data/0": bytes(8)}))
     assert time.process_time() - begin < 10.0
 
@@ -203,7 +204,7 @@ def test_a_description_that_would_never_end_is_refused_at_once(tmp_path, data):
 def test_arrays_are_no_more_than_the_bytes_that_are_there(tmp_path):
     """One array under many names, and parts of the zip that lie in each other."""
     one = tensor(size=1000, shape=(1000,))[2:-1]
-    with pytest.raises(TorchFileError, match=r"arrays of 17,000 numbers, many times what the file holds"):
+    with pytest.raises(ArtifactError, match=r"arrays of 17,000 numbers, many times what the file holds"):
         read_torch_file(archive(tmp_path / "a.pt", b"\x80\x02](" + one * 40 + b"e.", {"data/0": bytes(4000)}))
     keys = b"".join(tensor(key=str(i), size=1000, shape=(1000,))[2:-1] for i in range(4))
     path = archive(tmp_path / "b.pt", b"\x80\x02](" + keys + b"e.", {f"data/{i}": bytes(4000) for i in range(4)})
@@ -218,7 +219,7 @@ def test_arrays_are_no_more_than_the_bytes_that_are_there(tmp_path):
             again.filename = f"a/data/{i}"
             zipped.filelist.append(again)
         zipped._didModify = True
-    with pytest.raises(TorchFileError, match=r"lie in each other|differ|verlap"):
+    with pytest.raises(ArtifactError, match=r"lie in each other|differ|verlap"):
         read_torch_file(crowded)
 
 
@@ -233,7 +234,7 @@ def test_shared_containers_are_not_multiplied(tmp_path):
 def test_a_file_that_was_cut_off(tmp_path, cut):
     path = tmp_path / "a.pt"
     path.write_bytes(THEIRS.read_bytes()[:cut])
-    with pytest.raises(TorchFileError, match="the file is damaged"):
+    with pytest.raises(ArtifactError, match="the file is damaged"):
         read_torch_file(path)
 
 
@@ -241,26 +242,26 @@ def test_a_byte_that_has_changed(tmp_path):
     content = bytearray(THEIRS.read_bytes())
     content[content.index(b"seq_layers")] ^= 1
     (tmp_path / "a.pt").write_bytes(content)
-    with pytest.raises(TorchFileError, match=r"the file is damaged \(.*CRC"):
+    with pytest.raises(ArtifactError, match=r"the file is damaged \(.*CRC"):
         read_torch_file(tmp_path / "a.pt")
 
 
 def test_a_compressed_file_is_none_of_pytorch(tmp_path):
-    with pytest.raises(TorchFileError, match=r"damaged.*is compressed, which PyTorch never does"):
+    with pytest.raises(ArtifactError, match=r"damaged.*is compressed, which PyTorch never does"):
         read_torch_file(archive(tmp_path / "a.pt", b"}.", compression=zipfile.ZIP_DEFLATED))
 
 
 def test_other_files(tmp_path):
     path = tmp_path / "a.pt"
-    with pytest.raises(TorchFileError, match=r"a\.pt: cannot be read \(No such file"):
+    with pytest.raises(ArtifactError, match=r"a\.pt: cannot be read \(No such file"):
         read_torch_file(path)
     path.write_bytes(pickle.dumps(OrderedDict()))
-    with pytest.raises(TorchFileError, match=r"a\.pt: is no file of PyTorch"):
+    with pytest.raises(ArtifactError, match=r"a\.pt: is no file of PyTorch"):
         read_torch_file(path)
     path.write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.")
-    with pytest.raises(TorchFileError, match=r"format before 1\.6.*torch\.save\(torch\.load"):
+    with pytest.raises(ArtifactError, match=r"format before 1\.6.*torch\.save\(torch\.load"):
         read_torch_file(path)
     with zipfile.ZipFile(path, "w") as zipped:
         zipped.writestr("word/document.xml", "")
-    with pytest.raises(TorchFileError, match=r"is a zip, but none of PyTorch's"):
+    with pytest.raises(ArtifactError, match=r"is a zip, but none of PyTorch's"):
         read_torch_file(path)

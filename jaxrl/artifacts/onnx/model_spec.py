@@ -26,23 +26,19 @@ _AXES = {
 """Properties of the axes of an observation, by its rank: ML-Agents has no others."""
 
 
-class ModelSpecError(ArtifactError):
-    """A model does not say what its policy sees."""
-
-
 def observations_of(path: Path) -> tuple[ObservationSpec, ...]:
     """The sensors of a policy that ML-Agents exported, called obs_0, obs_1 ... as its inputs.
 
-    Raises ModelSpecError where the file is no such model.
+    Raises ArtifactError where the file is no such model.
     """
     try:
         graph = onnx.load(path, load_external_data=False).graph
     except (OSError, DecodeError) as error:
-        raise ModelSpecError(f"{path}: cannot be read as an ONNX model ({error})") from error
+        raise ArtifactError(f"{path}: cannot be read as an ONNX model ({error})") from error
     found = {int(match[1]): shape for match, shape in _inputs(graph) if match}
     if sorted(found) != list(range(len(found))) or not found:
         names = ", ".join(node.name for node in graph.input) or "none"
-        raise ModelSpecError(
+        raise ArtifactError(
             f"{path}: its inputs are {names}, expected obs_0, obs_1 ... as ML-Agents 0.27 and later name them; give "
             "the environment (--env) instead"
         )
@@ -60,7 +56,7 @@ def _inputs(graph: onnx.GraphProto) -> list[tuple[re.Match[str] | None, tuple[in
 
 def _sensor(path: Path, number: int, shape: tuple[int, ...], *, goal: bool) -> ObservationSpec:
     if len(shape) not in _AXES or min(shape) < 1:
-        raise ModelSpecError(f"{path}: obs_{number} has the shape {shape}, expected 1 to 3 known sizes")
+        raise ArtifactError(f"{path}: obs_{number} has the shape {shape}, expected 1 to 3 known sizes")
     kind = ObservationType.GOAL_SIGNAL if goal else ObservationType.DEFAULT
     return ObservationSpec(f"obs_{number}", shape, _AXES[len(shape)], kind)
 
@@ -80,5 +76,5 @@ def _goals(path: Path, graph: onnx.GraphProto) -> set[int]:
             pending += makers[name].input if name in makers else ()
     goals = {int(match[1]) for match in map(_INPUT.fullmatch, seen) if match}
     if not goals:
-        raise ModelSpecError(f"{path}: does not show which observation is the goal; give the environment (--env)")
+        raise ArtifactError(f"{path}: does not show which observation is the goal; give the environment (--env)")
     return goals

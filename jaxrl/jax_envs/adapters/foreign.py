@@ -26,15 +26,11 @@ NEVER = 2**30
 """Steps: a time limit that no episode reaches."""
 
 
-class ForeignEnvironmentError(JaxrlError):
-    """The package of an environment is missing, cannot make it, or the environment does not fit our interface."""
-
-
 def import_package(package: str) -> ModuleType:
     """The package, which is also the name of jaxrl's extra. What it prints while it is imported is not shown.
 
     Raises:
-        ForeignEnvironmentError: it is not installed, or it is and its own imports fail; the text names the extra.
+        JaxrlError: it is not installed, or it is and its own imports fail; the text names the extra.
     """
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # JaxMARL reports there which of its parts are missing
@@ -42,7 +38,7 @@ def import_package(package: str) -> ModuleType:
     except ImportError as error:
         missing = getattr(error, "name", None) == package
         state = "is not installed" if missing else f"is installed, but cannot be imported ({error})"
-        raise ForeignEnvironmentError(f"{package} {state}: run  pip install 'jaxrl[{package}]'") from error
+        raise JaxrlError(f"{package} {state}: run  pip install 'jaxrl[{package}]'") from error
 
 
 def check_name(package: str, name: str, known: Iterable[str]) -> None:
@@ -61,7 +57,7 @@ def action_spec(where: str, space: Any) -> ActionSpec:
     """`Box` as continuous dimensions (flattened), `Discrete` as one branch, `MultiDiscrete` as several.
 
     Raises:
-        ForeignEnvironmentError: any other space; `where` says whose it is.
+        JaxrlError: any other space; `where` says whose it is.
     """
     kind = type(space).__name__
     if kind == "Discrete":
@@ -70,7 +66,7 @@ def action_spec(where: str, space: Any) -> ActionSpec:
         return ActionSpec(continuous_size=0, discrete_branches=tuple(int(n) for n in np.asarray(space.num_categories)))
     if kind == "Box" and np.issubdtype(np.dtype(space.dtype), np.floating):
         return ActionSpec(continuous_size=int(np.prod(space.shape)), discrete_branches=())
-    raise ForeignEnvironmentError(
+    raise JaxrlError(
         f"{where}: action space {space!r} is not supported; expected Discrete, MultiDiscrete or a Box of floats"
     )
 
@@ -105,11 +101,11 @@ def unchanging(where: str, state: Any, after: Any) -> Any:
     """`after`, as shapes and types, if it may follow `state` in a compiled loop.
 
     Raises:
-        ForeignEnvironmentError: the tree or a shape differs; the text says how.
+        JaxrlError: the tree or a shape differs; the text says how.
     """
     shapes = [jax.tree.map(lambda leaf: tuple(leaf.shape), tree) for tree in (state, after)]
     if jax.tree.structure(state) != jax.tree.structure(after) or shapes[0] != shapes[1]:
-        raise ForeignEnvironmentError(
+        raise JaxrlError(
             f"{where}: a step changes the shape of the state from {shapes[0]} to {shapes[1]}, so it cannot be compiled "
             "into a loop; environments must keep all shapes"
         )

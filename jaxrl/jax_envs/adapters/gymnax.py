@@ -29,7 +29,6 @@ from jax import Array
 
 from jaxrl.envs.foreign.arguments import fitted, usual_arguments
 from jaxrl.jax_envs.adapters import foreign
-from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
 from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, team_step, vector_sensor
 from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError
 
@@ -54,7 +53,7 @@ def make_gymnax(name: str, /, **arguments: Any) -> JaxEnv:
     Raises:
         UnknownEnvironmentError: gymnax has no `name`; the text lists the nearest names.
         ArgumentsError: it takes no such argument; the text lists those that it takes.
-        ForeignEnvironmentError: gymnax is missing or cannot make it, its action space is not Discrete, MultiDiscrete
+        JaxrlError: gymnax is missing or cannot make it, its action space is not Discrete, MultiDiscrete
             or Box, or a step changes the state's shapes.
     """
     gymnax = foreign.import_package(_PACKAGE)
@@ -67,9 +66,9 @@ def make_gymnax(name: str, /, **arguments: Any) -> JaxEnv:
     except JaxrlError:
         raise
     except URLError as error:
-        raise ForeignEnvironmentError(f"{where}: gymnax downloads its data, which failed: {error.reason}") from error
+        raise JaxrlError(f"{where}: gymnax downloads its data, which failed: {error.reason}") from error
     except Exception as error:
-        raise ForeignEnvironmentError(f"{where}: gymnax cannot make it: {error}") from error
+        raise JaxrlError(f"{where}: gymnax cannot make it: {error}") from error
     single = _bind(env, parameters)
     action = foreign.action_spec(where, single.action_space)
     obs, like = _shapes(where, single, action)
@@ -144,7 +143,7 @@ def _shapes(where: str, single: _Single, action: ActionSpec) -> tuple[Any, Any]:
     try:
         obs, state, after = jax.eval_shape(play, jax.random.key(0))
     except Exception as error:
-        raise ForeignEnvironmentError(f"{where}: cannot be traced by JAX: {error}") from error
+        raise JaxrlError(f"{where}: cannot be traced by JAX: {error}") from error
     if len(jax.tree.leaves(obs)) != 1:
-        raise ForeignEnvironmentError(f"{where}: the observation is {type(obs).__name__}, expected one array")
+        raise JaxrlError(f"{where}: the observation is {type(obs).__name__}, expected one array")
     return obs, foreign.unchanging(where, state, after)

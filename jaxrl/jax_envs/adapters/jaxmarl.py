@@ -48,7 +48,6 @@ from jax import Array
 
 from jaxrl.envs.foreign.arguments import ArgumentsError, fitted, usual_arguments
 from jaxrl.jax_envs.adapters import foreign
-from jaxrl.jax_envs.adapters.foreign import ForeignEnvironmentError
 from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView, team_step, vector_sensor
 from jaxrl.near_names import unknown
 from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError
@@ -106,7 +105,7 @@ def make_jaxmarl(name: str, /, *, time_limits: bool = True, **arguments: Any) ->
     Raises:
         UnknownEnvironmentError: JaxMARL has no `name`; the text lists the nearest names.
         ArgumentsError: it takes no such argument; the text lists those that it takes.
-        ForeignEnvironmentError: JaxMARL is missing or cannot make it, and why; agents have neither only Discrete and
+        JaxrlError: JaxMARL is missing or cannot make it, and why; agents have neither only Discrete and
             MultiDiscrete nor only Box actions; an agent has no observation; or a step changes shapes.
     """
     jaxmarl = foreign.import_package(_PACKAGE)
@@ -153,7 +152,7 @@ def _made(jaxmarl: Any, name: str, where: str, arguments: dict[str, Any]) -> tup
     except Exception as error:
         reason = next((why for start, why in _REASONS.items() if name.startswith(start)), None)
         told = f" with {', '.join(arguments)}" if given else ""
-        raise ForeignEnvironmentError(f"{where}: {reason or f'JaxMARL cannot make it{told}: {error}'}") from error
+        raise JaxrlError(f"{where}: {reason or f'JaxMARL cannot make it{told}: {error}'}") from error
 
 
 def _constructor_arguments(name: str, where: str, env: Any, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -211,10 +210,10 @@ def _bind(where: str, env: Any, endless: Any, time_limits: bool) -> tuple[_Bound
     try:
         obs, state, after, infos = jax.eval_shape(play, jax.random.key(0))
     except Exception as error:
-        raise ForeignEnvironmentError(f"{where}: cannot be traced by JAX: {error}") from error
+        raise JaxrlError(f"{where}: cannot be traced by JAX: {error}") from error
     blind = [str(agent) for agent in env.agents if not jax.tree.leaves(obs.get(agent))]
     if blind:
-        raise ForeignEnvironmentError(f"{where}: no array of observations by the name of agent {', '.join(blind)}")
+        raise JaxrlError(f"{where}: no array of observations by the name of agent {', '.join(blind)}")
     bound = _Bound(
         env=env,
         endless=endless if time_limits else None,
@@ -325,14 +324,12 @@ def joint_action(where: str, specs: list[ActionSpec]) -> ActionSpec:
     """The smallest action that holds every agent's: most continuous dimensions, most branches, largest branches.
 
     Raises:
-        ForeignEnvironmentError: some agents are continuous and others discrete; `where` names the environment.
+        JaxrlError: some agents are continuous and others discrete; `where` names the environment.
     """
     continuous = max(spec.continuous_size for spec in specs)
     count = max(len(spec.discrete_branches) for spec in specs)
     if continuous and count:
-        raise ForeignEnvironmentError(
-            f"{where}: agents with continuous and agents with discrete actions: not supported"
-        )
+        raise JaxrlError(f"{where}: agents with continuous and agents with discrete actions: not supported")
     padded = [(*spec.discrete_branches, *[1] * (count - len(spec.discrete_branches))) for spec in specs]
     return ActionSpec(continuous, tuple(max(sizes) for sizes in zip(*padded, strict=True)))
 
