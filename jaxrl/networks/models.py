@@ -36,11 +36,12 @@ class Actor(nn.Module):
 
     spec: BehaviorSpec
     settings: NetworkSettings
+    made_with = ActionHeads
 
     def setup(self) -> None:
         self.network = NetworkBody(self.spec, self.settings, conditioned=True)
         nn.share_scope(self, self.network)
-        self.heads = ActionHeads(self.spec.action)
+        self.heads = self.made_with(self.spec.action)
 
     def __call__(self, obs: Obs, memory: Carry | Sequences = ()) -> ActionDistribution:
         return self.step(obs, memory)[0]
@@ -58,10 +59,7 @@ class Actor(nn.Module):
 class SquashedActor(Actor):
     """As `Actor`, with heads for a squashed Gaussian (SAC)."""
 
-    def setup(self) -> None:
-        self.network = NetworkBody(self.spec, self.settings, conditioned=True)
-        nn.share_scope(self, self.network)
-        self.heads = SquashedHeads(self.spec.action)
+    made_with = SquashedHeads
 
 
 class ValueNetwork(nn.Module):
