@@ -78,7 +78,7 @@ def parameters_message(parameters: Mapping[str, ParameterValue]) -> Message:
 def failure_message(error: Exception, doing: str) -> Message:
     """The exception as a message; a jaxrl error speaks for itself, others are shown with their type."""
     text = str(error)
-    summary = text if isinstance(error, EnvironmentFailure) else f"{type(error).__name__}: {text}"
+    summary = text if isinstance(error, JaxrlError) else f"{type(error).__name__}: {text}"
     trace = "".join(traceback.format_exception(error))
     return Message(kind="failure", facts=FailureReport(doing=doing, summary=summary, trace=trace, kind=_kind(error)))
 
