@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -85,18 +85,6 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
         first = error.errors(include_url=False)[0]
         raise ArtifactError(f"{path}: {dotted(first['loc'])}: {first['msg']}") from error
     return values
-
-
-def lesson_numbers(entries: Mapping[str, Mapping[str, Any]], index: int = 0) -> dict[str, int]:
-    """By environment parameter, the lesson of the seed at `index`, in entries that `read` has given."""
-    found = {}
-    for name, entry in entries.items():
-        number = entry.get(LESSON)
-        if isinstance(number, list):
-            number = number[index] if index < len(number) else None
-        if number is not None:
-            found[name] = int(number)
-    return found
 
 
 class TrainingStatus:

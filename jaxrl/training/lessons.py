@@ -284,10 +284,13 @@ def entries_of(lessons: Lessons) -> dict[str, dict[str, Any]]:
 
 
 def read_lessons(path: Path) -> dict[str, Any]:
-    """What `Lessons.restore` takes; nothing where there is no status that can be read, which whoever loads it says."""
+    """What `Lessons.restore` takes; nothing where there is no status, or, with a warning, none that can be read."""
+    if not path.is_file():
+        return {}
     try:
         values = status.read(path)
-    except ArtifactError:
+    except ArtifactError as error:
+        log.warning("%s Taking the first lesson of every environment parameter.", error)
         return {}
     parameters = {name: entries for name, entries in values.items() if isinstance(entries.get(LESSON), int)}
     behaviors = {name: entries[EPISODES] for name, entries in values.items() if EPISODES in entries}

@@ -31,7 +31,7 @@ from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.settings import BehaviorSettings, SettingsError, load_run_settings
 from jaxrl.settings.behavior import TYPES
 from jaxrl.settings.section import dotted, problems_of
-from jaxrl.training.lessons import present_values
+from jaxrl.training.lessons import present_values, read_lessons
 from jaxrl.types import BehaviorSpec, ParameterValue
 
 EXPORTED_SEED = "seed"
@@ -257,14 +257,5 @@ def _parameters(folder: RunFolder, info: CheckpointInfo, index: int) -> dict[str
         raise SettingsError(text) from None
     seed = info.settings.get(FIRST_SEED, run.env_settings.seed) + index
     noted = info.settings.get(LESSONS)
-    state = noted[index] if noted else {"parameters": _lessons_told(folder, index)}
+    state = noted[index] if noted else read_lessons(folder.status)
     return present_values(run.environment_parameters, seed, state)
-
-
-def _lessons_told(folder: RunFolder, index: int) -> dict[str, dict[str, int]]:
-    try:
-        entries = status.read(folder.status) if folder.status.is_file() else {}
-    except ArtifactError as error:
-        _log.warning("%s Taking the first lesson of every environment parameter.", error)
-        return {}
-    return {name: {status.LESSON: number} for name, number in status.lesson_numbers(entries, index).items()}

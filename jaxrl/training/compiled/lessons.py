@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from jax import Array
 
-from jaxrl.artifacts import status
 from jaxrl.artifacts.checkpoint import document
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.loop import LESSONS
@@ -158,13 +156,12 @@ class SeedLessons:
     def noted(self, folder: RunFolder, told: Mapping[str, Report]) -> list[dict[str, Any]]:
         """By seed, where the checkpoints of a run were saved, all of the moment that `told` shows.
 
-        Every behavior's notes the same lessons. Where it notes none, those of training_status.json are taken.
+        Every behavior's notes the same lessons; none where the run had no curriculum yet.
         """
         name, step = next((name, of.slowest()) for name, of in told.items())
         place = folder.behavior(name)
         saved = next((item.path for item in checkpoints(place) if item.step == step), None) or require_latest(place)
-        noted = document.read_info(saved).settings.get(LESSONS)
-        return noted if noted is not None else _of_status(folder.status, self.count)
+        return document.read_info(saved).settings.get(LESSONS) or [{}] * self.count
 
     def resume(self, states: Sequence[dict[str, Any]], told: Mapping[str, Report]) -> None:
         """Go on there."""
@@ -172,12 +169,6 @@ class SeedLessons:
             lessons.restore(state)
         self._steps = {name: np.array(of.step) for name, of in told.items()}
         self.open = any(not lessons.finished for lessons in self._each)
-
-
-def _of_status(path: Path, count: int) -> list[dict[str, Any]]:
-    entries = status.read(path) if path.is_file() else {}
-    numbers = [status.lesson_numbers(entries, index) for index in range(count)]
-    return [{"parameters": {name: {LESSON: n} for name, n in of_seed.items()}} for of_seed in numbers]
 
 
 def parameters_at_start(env: JaxEnv | JaxScene, runs: Sequence[SeedLessons]) -> dict[str, Any]:
