@@ -24,6 +24,7 @@ from jaxrl.demonstrations.episodes import Episode
 from jaxrl.demonstrations.reading import check_same_spec, kind_of
 from jaxrl.envs.foreign.arguments import keyword_arguments
 from jaxrl.jax_envs.interface import Areas, JaxEnv, TeamActions, next_episodes, start_areas, step_areas
+from jaxrl.masks import select
 from jaxrl.tools.watch.film import Game, check_watchable, drawable, frames_of
 from jaxrl.tools.watch.painter import Frame
 
@@ -104,11 +105,7 @@ def _beginnings(env: JaxEnv, key: Array, clocks: Array) -> tuple[Areas, tuple[Ar
     alone, first = start_areas(env, key, 1, {name: value[:1] for name, value in parameters.items()})
     areas = Areas(jnp.broadcast_to(alone.key, (count,)), clocks.astype(jnp.uint32) - 1, ())
     state, view = next_episodes(env, areas, parameters)
-
-    def either(start: Array, later: Array) -> Array:
-        return jnp.where((clocks == 0).reshape(-1, *[1] * (later.ndim - 1)), start, later)
-
-    state, obs = jax.tree.map(either, (alone.state, first.obs), (state, view.obs))
+    state, obs = jax.tree.map(partial(select, clocks == 0), (alone.state, first.obs), (state, view.obs))
     return Areas(areas.key, clocks.astype(jnp.uint32), state), obs
 
 

@@ -21,6 +21,7 @@ from jax import Array
 
 from jaxrl.jax_envs.interface import EnvParams, State, TeamActions, TeamView
 from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
+from jaxrl.masks import where
 
 TURN = "turn of self-play"
 """Environment parameter: the number of the side that learns."""
@@ -144,14 +145,10 @@ def _together(sides: Sides, members: int, own: TeamActions, rivals: TeamActions,
 
 
 def _unseen(view: TeamView, absent: Array) -> TeamView:
-    obs = jax.tree.map(partial(_zero, absent), view.obs)
+    obs = jax.tree.map(partial(where, ~absent, fill=0), view.obs)
     return TeamView(obs, view.action_mask | absent[:, None], view.alive & ~absent)
 
 
 def _nothing_happened(step: BehaviorStep, absent: Array) -> BehaviorStep:
-    numbers = (_zero(absent, x) for x in step[1:])
+    numbers = (where(~absent, x, 0) for x in step[1:])
     return BehaviorStep(_unseen(step.view, absent), *numbers)
-
-
-def _zero(absent: Array, x: Array) -> Array:
-    return jnp.where(absent.reshape(-1, *(1,) * (x.ndim - 1)), jnp.zeros_like(x), x)
