@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from pydantic import ValidationError
 
 from jaxrl import trust as trusted
@@ -199,20 +198,7 @@ def _restore(path: Path, info: CheckpointInfo, template: PolicyState, spec: Beha
             f"{path}: this policy does not fit {info.behavior} as it is now ({changes}); "
             "give the environment that it was trained in"
         )
-    values = arrays_of(path, info)
-    return trees.rebuild(template, {p: values[_POLICY + p] for p in saved}, saved)
-
-
-def arrays_of(path: Path, info: CheckpointInfo) -> dict[str, Any]:
-    """Everything in a checkpoint, by the path of its leaf. Raises CheckpointError."""
-    blank = trees.nest({p: _blank(entry) for p, entry in info.leaves.items()})
-    return trees.unnest(checkpoint.restore(path, blank))
-
-
-def _blank(entry: Any) -> Any:
-    """Zeros as a checkpoint describes them."""
-    zeros = np.zeros(entry["shape"], jnp.dtype(entry["dtype"]))
-    return jax.random.wrap_key_data(jnp.asarray(zeros)) if "key" in entry else zeros
+    return checkpoint.restore(path, {"train": {"policy": template}}, part=True)["train"]["policy"]
 
 
 def best_seed(folder: RunFolder, behavior: str, seeds: int, first: int) -> int:

@@ -42,8 +42,8 @@ from jaxrl.artifacts.versions import versions
 from jaxrl.types import BehaviorSpec
 
 __all__ = [
-    "Captured", "CheckpointError", "CheckpointInfo", "capture", "read_info", "require_latest", "restore",
-    "restore_params_only", "save",
+    "Captured", "CheckpointError", "CheckpointInfo", "capture", "read_arrays", "read_info", "require_latest",
+    "restore", "restore_params_only", "save",
 ]  # fmt: skip
 
 Grow = Callable[[CheckpointInfo, trees.Leaves, Mapping[str, Any], trees.Leaves], Grown]
@@ -141,7 +141,7 @@ def restore(
         raise CheckpointError(_mismatch_text(path, changed, leaves, again))
     if any(line.startswith(("observation", "action")) for line in changed):
         _log.warning("%s was trained with another environment, but fits: %s.", path, "; ".join(changed))
-    return trees.rebuild(template, _read_arrays(path), saved)
+    return trees.rebuild(template, read_arrays(path), saved)
 
 
 def restore_params_only(
@@ -168,7 +168,7 @@ def restore_params_only(
     values = None
     changed = mismatches(info.spec, info.settings, spec, settings)
     if grow is not None and any(line.startswith("observation") for line in changed):
-        rearranged = grow(info, saved, _read_arrays(path), wanted)
+        rearranged = grow(info, saved, read_arrays(path), wanted)
         saved, values = rearranged.leaves, rearranged.arrays
         wanted = {p: entry for p, entry in wanted.items() if p not in rearranged.anew}
         _log.warning("%s: %s", path, rearranged.told)
@@ -181,7 +181,7 @@ def restore_params_only(
         _log.warning(
             "%s: starting with new weights for %s. %s", path, ", ".join(sorted(bad)), _reasons(changed, leaves)
         )
-    return trees.rebuild(template, _read_arrays(path) if values is None else values, fitting)
+    return trees.rebuild(template, read_arrays(path) if values is None else values, fitting)
 
 
 def _module(leaf: str) -> str:
@@ -212,8 +212,11 @@ def _array_store() -> ocp.Checkpointer:
     return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
-def _read_arrays(path: Path) -> dict[str, Any]:
-    """{leaf path: numpy array} of the checkpoint at `path`."""
+def read_arrays(path: Path) -> dict[str, Any]:
+    """Every array of the checkpoint at `path` by its path, but those of size zero; keys as their data.
+
+    Raises DamagedError.
+    """
     try:
         with _quiet(), _array_store() as checkpointer:
             return trees.unnest(checkpointer.restore(path.absolute() / folders.ARRAYS))

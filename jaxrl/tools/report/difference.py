@@ -143,7 +143,11 @@ def _of_behavior(pair: Pair, name: str) -> str | None:
 
 def _of_checkpoints(first: Path, second: Path) -> str | None:
     """The first array that differs, the largest difference of any, and how many differ."""
-    arrays = _arrays(first), _arrays(second)
+    from jaxrl.artifacts.checkpoint.store import read_arrays, read_info
+
+    for path in (first, second):
+        read_info(path)  # raises for what is none, or damaged
+    arrays = read_arrays(first), read_arrays(second)
     shapes = _of_mappings(*({name: f"{x.dtype}{list(x.shape)}" for name, x in of_run.items()} for of_run in arrays))
     if shapes is not None:
         return shapes
@@ -160,11 +164,3 @@ def _largest(first: np.ndarray, second: np.ndarray) -> float:
         difference = np.abs(np.asarray(first, np.float64) - np.asarray(second, np.float64))
     both = np.isnan(np.asarray(first, np.float64)) & np.isnan(np.asarray(second, np.float64))
     return float(np.nan_to_num(np.where(both, 0.0, difference), nan=np.inf).max(initial=0.0))
-
-
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """Every leaf of a checkpoint by its path, keys as their data. Raises CheckpointError."""
-    from jaxrl.artifacts.checkpoint import store, tree
-    from jaxrl.training.trained_policy import arrays_of
-
-    return tree.to_arrays(tree.nest(arrays_of(path, store.read_info(path))))

@@ -14,7 +14,7 @@ from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, SELF_PLAY
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
 from jaxrl.artifacts.run_folder import RunFolder
-from jaxrl.training.trained_policy import Trained, arrays_of, best_seed, load_trained
+from jaxrl.training.trained_policy import Trained, best_seed, load_trained
 
 _POOL, _SAVES = "rivals/pool/", "rivals/saves"
 
@@ -56,11 +56,11 @@ def of_pool(run: Path, newest: Trained) -> list[Earlier]:
 def _compiled(path: Path, info: CheckpointInfo, folder: RunFolder, newest: Trained) -> Iterator[Earlier]:
     """Of the compiled loop, whose pool is an array with the axes seed and row; row W is none of the snapshots."""
     named = [p.removeprefix(_POOL) for p in info.leaves if p.startswith(_POOL)]
-    values = arrays_of(path, info)
+    values = checkpoint.read_arrays(path)
     seeds = len(values[_SAVES])
     seed = best_seed(folder, newest.behavior, seeds, info.settings.get(FIRST_SEED, 0))
     window = values["rivals/rating"].shape[1] - 1
     saves = int(values[_SAVES][seed])
     for number in range(max(saves - window, 0), saves):
-        rows = {p: values[_POOL + p][seed, number % window] for p in named}
+        rows = {p: values[_POOL + p][seed, number % window] for p in named if _POOL + p in values}
         yield Earlier(f"snapshot{number}", trees.rebuild(newest.policy, rows, trees.leaves_of(newest.policy)))

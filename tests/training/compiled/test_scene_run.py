@@ -103,7 +103,7 @@ def arrays(run: Path, behavior: str, step: int | None = None) -> dict[str, np.nd
     path = require_latest(run / behavior)
     if step is not None:
         path = next(item.path for item in checkpoints(run / behavior) if item.step == step)
-    return dict(checkpoint._read_arrays(path))
+    return dict(checkpoint.read_arrays(path))
 
 
 def test_each_behavior_has_its_files(whole: tuple[Path, list[str]]) -> None:

@@ -305,7 +305,7 @@ def configured(folder: Path, run_id: str, *, changes: Any = None, env: Any = Non
 
 
 def arrays(run: Path) -> dict[str, np.ndarray]:
-    return dict(checkpoint._read_arrays(require_latest(run / "Pong")))
+    return dict(checkpoint.read_arrays(require_latest(run / "Pong")))
 
 
 @pytest.mark.usefixtures("runs")

@@ -104,7 +104,7 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
         if hosts > 1:
             assert "Step" not in (folder / f"{run_id}.1").read_text(), "one process talks"
             assert not (folder / "nowhere").exists(), "and writes"
-        return checkpoint._read_arrays(require_latest(folder / "results" / run_id / NAME))
+        return checkpoint.read_arrays(require_latest(folder / "results" / run_id / NAME))
 
     return run
 

@@ -218,7 +218,7 @@ def values(run: Path, name: str, tag: str) -> dict[int, float]:
 
 def kept(run: Path, name: str) -> dict[str, np.ndarray]:
     """The arrays of a behavior's last checkpoint."""
-    return checkpoint._read_arrays(require_latest(run / name))
+    return checkpoint.read_arrays(require_latest(run / name))
 
 
 def test_each_has_files_steps_and_statistics_and_the_team_ends_with_its_last(played: Played) -> None:

@@ -238,11 +238,11 @@ def test_ctrl_c_on_one_ends_all_and_the_run_goes_on_with_another_number_of_hosts
     hosts.processes[1].send_signal(signal.SIGINT)
     hosts.end()
     path = require_latest(tmp_path / "results" / "run" / "CartPole-v1")
-    saved = checkpoint._read_arrays(path)
+    saved = checkpoint.read_arrays(path)
     monkeypatch.chdir(tmp_path)
     step = int(path.name.split("-")[-1])
     assert main(["train", "c.yaml", "--run-id", "run", "--resume", "--set", f"max_steps={step + 300}"]) == 0
     three = Hosts(tmp_path, "run", 3, "--resume", "--set", f"max_steps={step + 900}").end()
     assert [len(x) for x in three] == [len(three[0])] * 3
-    later = checkpoint._read_arrays(require_latest(tmp_path / "results" / "run" / "CartPole-v1"))
+    later = checkpoint.read_arrays(require_latest(tmp_path / "results" / "run" / "CartPole-v1"))
     assert any(saved[name].tobytes() != later[name].tobytes() for name in saved)
