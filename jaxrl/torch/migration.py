@@ -232,8 +232,7 @@ def _learner_in(
     state = checkpoint.restore_params_only(path, template, fields=("train",))["train"]
     if not seeds:
         return state
-    first = info.settings.get("first_seed", 0)
-    index = best_seed(folder, name, seeds[0], first) if seed is None else seed - first
+    index = best_seed(folder, info) if seed is None else seed - info.settings.get("first_seed", 0)
     return jax.tree.map(lambda x: x[index], state)
 
 

@@ -22,7 +22,7 @@ from jaxrl.artifacts.checkpoint import earlier, replay
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import BEST, REPLAY, exported_files, of_members, onnx_path, prune
 from jaxrl.artifacts.checkpoint.grown import Grown, grown
-from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, MOMENT
+from jaxrl.artifacts.checkpoint.loop import MOMENT
 from jaxrl.artifacts.checkpoint.spec import spec_from_json
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
 from jaxrl.artifacts.checkpoint.tree import Leaves, leaf_paths, leaves_of
@@ -239,7 +239,7 @@ def with_weights_of(
       RunFolderError: its run calls a seed the best that the checkpoint does not have.
     """
     info = checkpoint.read_info(path)
-    seeds, first = tuple(info.leaves.get(STEP, {}).get("shape", ())), info.settings.get(FIRST_SEED, 0)
+    seeds = tuple(info.leaves.get(STEP, {}).get("shape", ()))
     template = {"train": jax.tree.map(lambda x: jnp.broadcast_to(x, (*seeds, *x.shape)), fresh)}
     described = settings_of(settings)
     grow = partial(_grown, spec, settings)
@@ -249,7 +249,7 @@ def with_weights_of(
     origin = str(path)
     if seeds:
         folder = path.absolute().parent
-        index = best_seed(RunFolder(folder.parents[1], folder.parent.name), folder.name, seeds[0], first)
+        index = best_seed(RunFolder(folder.parents[1], folder.parent.name), info)
         loaded = jax.tree.map(lambda x: x[index], loaded)
         origin += f", {_seed_name(folder, index, seeds[0])}"
     return loaded.replace(optimizer=fresh.optimizer, step=fresh.step, key=fresh.key), origin

@@ -99,7 +99,7 @@ def load_trained(
     if seed is not None:
         index = _index(path, info, seed, seeds)
     elif seeds:
-        index = best_seed(folder, info.behavior, seeds[0], info.settings.get(FIRST_SEED, 0))
+        index = best_seed(folder, info)
     if seeds:
         policy = jax.tree.map(lambda leaf: leaf[index], policy)
         number = info.settings.get(FIRST_SEED, 0) + index  # as the training tells it
@@ -201,11 +201,13 @@ def _restore(path: Path, info: CheckpointInfo, template: PolicyState, spec: Beha
     return checkpoint.restore(path, {"train": {"policy": template}}, part=True)["train"]["policy"]
 
 
-def best_seed(folder: RunFolder, behavior: str, seeds: int, first: int) -> int:
-    """Index of the seed that training_status.json calls the best, else 0 with a warning. Raises RunFolderError.
+def best_seed(folder: RunFolder, info: CheckpointInfo) -> int:
+    """Index of the seed in a checkpoint that training_status.json calls the best, else 0 with a warning.
 
-    Of `seeds` from number `first` on.
+    Raises RunFolderError.
     """
+    behavior, first = info.behavior, info.settings.get(FIRST_SEED, 0)
+    (seeds,) = info.leaves[STEP]["shape"] or (1,)
     try:
         told = status.read(folder.status).get(behavior, {}) if folder.status.is_file() else {}
     except ArtifactError as error:

@@ -11,7 +11,7 @@ from jaxrl.artifacts.checkpoint import earlier
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.folder import checkpoints
-from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, SELF_PLAY
+from jaxrl.artifacts.checkpoint.loop import SELF_PLAY
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.training.trained_policy import Trained, best_seed, load_trained
@@ -57,8 +57,7 @@ def _compiled(path: Path, info: CheckpointInfo, folder: RunFolder, newest: Train
     """Of the compiled loop, whose pool is an array with the axes seed and row; row W is none of the snapshots."""
     named = [p.removeprefix(_POOL) for p in info.leaves if p.startswith(_POOL)]
     values = checkpoint.read_arrays(path)
-    seeds = len(values[_SAVES])
-    seed = best_seed(folder, newest.behavior, seeds, info.settings.get(FIRST_SEED, 0))
+    seed = best_seed(folder, info)
     window = values["rivals/rating"].shape[1] - 1
     saves = int(values[_SAVES][seed])
     for number in range(max(saves - window, 0), saves):
