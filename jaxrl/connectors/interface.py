@@ -9,7 +9,7 @@ connector needs no mask for its `slot`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -66,5 +66,3 @@ class Connector(NamedTuple):
 
 Maker = Callable[[BehaviorSpec, Any], Connector]
 """(observations and actions that come to it, its settings) → Connector. Raises ConnectorError where they do not fit."""
-
-Makers = Mapping[str, Maker]

@@ -10,7 +10,7 @@ FILE.py:NAME    or module:NAME, a scripted player: a function of the observation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,26 +18,30 @@ import jax.numpy as jnp
 
 from jaxrl import own_code
 from jaxrl.algorithms.interface import PolicyState
+from jaxrl.artifacts.checkpoint import earlier
 from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint import tree as trees
+from jaxrl.artifacts.checkpoint.folder import checkpoints
+from jaxrl.artifacts.checkpoint.loop import SELF_PLAY
 from jaxrl.artifacts.checkpoint.mismatch import spec_differences
 from jaxrl.artifacts.checkpoint.spec import spec_to_json
+from jaxrl.artifacts.checkpoint.store import CheckpointInfo
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.zoo import PREFIX, run_path
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions
 from jaxrl.jax_envs.scene import JaxScene, Sizes, parts_of
 from jaxrl.settings.teams import check_places
-from jaxrl.tools.tournament import snapshots
 from jaxrl.tools.tournament.matches import Player
-from jaxrl.tools.tournament.snapshots import Earlier
 from jaxrl.tools.watch.film import Role
 from jaxrl.tools.watch.painter import spread
 from jaxrl.training.acting import Act, Moment, memory_before, trained_actions, untrained_actions
-from jaxrl.training.trained_policy import Trained, load_trained
+from jaxrl.training.trained_policy import Trained, best_seed, load_trained
 from jaxrl.types import JaxrlError
 
 RANDOM, POOL, CHECKPOINTS = "random", "pool", "checkpoints"
 EARLIER = "earlier"
 """The pool, or the checkpoints where there is none."""
+_ROWS, _SAVES = "rivals/pool/", "rivals/saves"
 
 
 class Word(NamedTuple):
@@ -73,6 +77,13 @@ def _read(text: str) -> Word:
     if at and not Path(text).exists() and (which in (POOL, CHECKPOINTS) or which.isdecimal()):
         return Word(text, run_path(place), which)
     return Word(text, run_path(text))
+
+
+class Earlier(NamedTuple):
+    """A policy as it was."""
+
+    name: str  # within its run
+    policy: PolicyState
 
 
 class Entry:
@@ -121,13 +132,13 @@ class Entry:
         return [*spread(players, self._most), last]
 
     def _earlier(self, word: Word, run: Path, newest: Trained) -> list[Earlier]:
-        pool = [] if word.which == CHECKPOINTS else snapshots.of_pool(run, newest)
+        pool = [] if word.which == CHECKPOINTS else of_pool(run, newest)
         if word.which == POOL and not pool:
             raise JaxrlError(
                 f"{word.text}: {newest.behavior} was trained without self_play, and has no pool: {run}@{CHECKPOINTS} "
                 "takes its checkpoints"
             )
-        return pool or snapshots.of_checkpoints(run, newest)[:-1]  # the last of them is the newest
+        return pool or of_checkpoints(run, newest)[:-1]  # the last of them is the newest
 
     def _player(self, name: str, of: Mapping[str, Trained], policies: Mapping[str, PolicyState]) -> Player:
         return Player(name, {part.name: self._role(part, of[part.name], policies[part.name]) for part in self._parts})
@@ -194,3 +205,42 @@ def scripted_actions(part: Sizes, function: Callable[..., Any]) -> Act:
         return sent, memory
 
     return act
+
+
+def of_checkpoints(run: Path, newest: Trained) -> list[Earlier]:
+    """The policies of all checkpoints, oldest first. Raises as `load_trained`."""
+    folder = RunFolder(run.parent, run.name).behavior(newest.behavior)
+    steps = sorted(found.step for found in checkpoints(folder))
+
+    def loaded(step: int) -> PolicyState:
+        return load_trained(run, newest.spec, behavior=newest.behavior, checkpoint_at=step).policy
+
+    return [Earlier(str(step), loaded(step)) for step in steps]
+
+
+def of_pool(run: Path, newest: Trained) -> list[Earlier]:
+    """The snapshots of the self-play pool in the newest checkpoint, oldest first; none where there is no pool.
+
+    Raises CheckpointError for one that is missing or damaged.
+    """
+    folder = RunFolder(run.parent, run.name)
+    path = checkpoint.require_latest(folder.behavior(newest.behavior))
+    info = checkpoint.read_info(path)
+    state = info.settings.get(SELF_PLAY)
+    if state is not None:
+        kept = sorted(state["snapshots"], key=lambda each: each["step"])
+        place = folder.behavior(newest.behavior)
+        return [Earlier(str(of["step"]), earlier.read(place, of["weights"], newest.policy)) for of in kept]
+    return list(_compiled_pool(path, info, folder, newest)) if _SAVES in info.leaves else []
+
+
+def _compiled_pool(path: Path, info: CheckpointInfo, folder: RunFolder, newest: Trained) -> Iterator[Earlier]:
+    """Of the compiled loop, whose pool is an array with the axes seed and row; row W is none of the snapshots."""
+    named = [p.removeprefix(_ROWS) for p in info.leaves if p.startswith(_ROWS)]
+    values = checkpoint.read_arrays(path)
+    seed = best_seed(folder, info)
+    window = values["rivals/rating"].shape[1] - 1
+    saves = int(values[_SAVES][seed])
+    for number in range(max(saves - window, 0), saves):
+        rows = {p: values[_ROWS + p][seed, number % window] for p in named if _ROWS + p in values}
+        yield Earlier(f"snapshot{number}", trees.rebuild(newest.policy, rows, trees.leaves_of(newest.policy)))

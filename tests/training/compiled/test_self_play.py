@@ -25,7 +25,7 @@ from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView
 from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings
 from jaxrl.settings.behavior import SelfPlaySettings
-from jaxrl.tools.tournament import snapshots
+from jaxrl.tools.tournament import players
 from jaxrl.training.compiled.contest import TURN, Sides, contest, rivals_of, sides_of
 from jaxrl.training.compiled.opponents import Rivals, begin_pool, groups_of, rated, rival_algorithm, scheduled
 from jaxrl.training.compiled.run import train
@@ -337,7 +337,7 @@ def test_a_run_and_one_that_was_resumed_are_equal(tmp_path: Path, caplog: pytest
         tags = {name for _, name, *_ in rows(tmp_path / "whole" / "Pong" / "seed_3" / "metrics.csv")}
         assert "League/Exploiters in Pool so far" in tags and "League/Score against Main Agent" not in tags
         newest = load_trained(tmp_path / "whole", behavior="Pong")
-        pool = snapshots.of_pool(tmp_path / "whole", newest)
+        pool = players.of_pool(tmp_path / "whole", newest)
         assert [of.name for of in pool] == ["snapshot7", "snapshot8"], "9 were taken, 2 are kept"
         at = json.loads((tmp_path / "whole/run_logs/training_status.json").read_text())["Pong"]["seed"] - 3
         bias = "params/params/body/layer_0/bias"
