@@ -69,7 +69,8 @@ def test_a_copy_does_not_remember_what_the_loser_knew(names: tuple[str, ...]):
             key=none, iteration=none, frozen=none > 0, recent=none_yet(4),
         )  # fmt: skip
         scores = np.array([[3.0, 1.0, 8.0, 2.0], [0.0, 1.0, 1.0, 9.0]][i])  # the mean's best is the third or the fourth
-        recorder = SimpleNamespace(scores=lambda scores=scores: scores, thaw=lambda frozen: None)
+        statistics = SimpleNamespace(recent_reward=lambda scores=scores: scores, frozen=np.zeros(4, bool))
+        recorder = SimpleNamespace(statistics=statistics)
         members.append(SimpleNamespace(recorder=recorder, name=name))
         reports[name] = Report(none, np.zeros(4, bool), none, {RATE: np.full(4, 1e-3)}, none_yet(4), ())
     loop = SimpleNamespace(
