@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from jaxrl.envs.foreign.message import BadReportError, Draft
 from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, Rendering
 from jaxrl.envs.interface import BadDataError, EnvironmentFailure
 from jaxrl.envs.parameters import Draws
+from jaxrl.own_code import calling
 from jaxrl.types import (
     Action,
     Aggregation,
@@ -26,7 +27,6 @@ from jaxrl.types import (
     CopyFault,
     EnvironmentStat,
     EnvMessage,
-    JaxrlError,
     ParameterValue,
 )
 
@@ -280,15 +280,9 @@ class ForeignEnvironment:
     def _place(self, area: int) -> str:
         return f"worker {self._worker} ({self._name}), area {area}"
 
-    @contextmanager
-    def _reporting(self, area: int, doing: str) -> Iterator[None]:
+    def _reporting(self, area: int, doing: str) -> AbstractContextManager[None]:
         """Say of somebody else's exception where it happened."""
-        try:
-            yield
-        except JaxrlError:
-            raise
-        except Exception as error:
-            raise EnvironmentFailure(f"{self._place(area)}: {doing} raised {type(error).__name__}: {error}") from error
+        return calling(f"{self._place(area)}: {doing}", raises=EnvironmentFailure)
 
 
 def area_seeds(seed: int, areas: int, *of: int) -> list[int]:
