@@ -143,15 +143,7 @@ def _along(
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _recurrence(
-    cell: Cell,
-    given: jax.Array,
-    recurrent: jax.Array,
-    bias: jax.Array,
-    stored: Parts,
-    begin: jax.Array,
-    moves: jax.Array,
-) -> tuple[jax.Array, Parts]:
+def _recurrence(cell: Cell, *arrays: Any) -> tuple[jax.Array, Parts]:
     """h' [L, n, h] and the memory after the last state, parts [n, h]; no gradient to what was stored, which is data.
 
     given [L, n, gates * h], recurrent [h, gates * h], bias [1, gates * h], stored [L, n, h], begin and moves [L, n, 1].
@@ -160,7 +152,7 @@ def _recurrence(
     With a gradient of its own: that of the recurrent kernel is one product after the walk back, where differentiation
     would add one small product to it at each step.
     """
-    return _walk(cell, given, recurrent, bias, stored, begin, moves)[0]
+    return _walk(cell, *arrays)[0]
 
 
 def _walk(
