@@ -30,9 +30,7 @@ from jaxrl.masks import trailing
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
 from jaxrl.settings.sweep import Space
 from jaxrl.training.compiled.checks import refuse_curricula
-from jaxrl.training.compiled.evaluation import Evaluate
-from jaxrl.training.compiled.loop import JittedLoop, Run
-from jaxrl.training.compiled.plan import SceneTrainer
+from jaxrl.training.compiled.loop import JittedLoop
 from jaxrl.training.compiled.play import Play
 from jaxrl.training.compiled.recent_returns import inherited
 from jaxrl.training.compiled.run import train_together
@@ -124,21 +122,16 @@ class PopulationLoop(JittedLoop):
 
     def __init__(
         self,
-        trainer: SceneTrainer,
-        name: str,
-        runs: Sequence[Run],
-        interrupt: Interrupt,
-        evaluate: Mapping[str, Evaluate],
-        *,
+        *loop: Any,
         spaces: Mapping[str, Space],
         targets: Mapping[str, Sequence[tuple[str, str]]],
         every: int,
         seed: int,
     ) -> None:
-        """`targets`: by searched key the (behavior, setting)s that it stands for."""
-        super().__init__(trainer, name, runs, interrupt, evaluate)
+        """`loop`: as of any. `targets`: by searched key the (behavior, setting)s that it stands for."""
+        super().__init__(*loop)
         self.spaces, self.targets, self.every, self.seed = spaces, targets, every, seed
-        (self.members,) = runs
+        (self.members,) = self.runs
 
     def room(self) -> int:
         """Iterations that pass the next generation with their last one at most."""
