@@ -1,4 +1,7 @@
-"""`kill -9` of a real training run at random moments: nothing older is lost, and the end is that of a quiet run."""
+"""`kill -9` of a real training run at random moments: nothing older is lost, and the end is that of a quiet run.
+
+Once, at one moment, `test_jitted_run.py::test_no_interruption_shows` asserts all of it in the fast tests.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from tests.training.compiled.arrays import arrays_of
 
 NAME = "SimpleSpread"
 FLAGS = ("--env", "jax:simple_spread")
-MAX_STEPS = 12_000
+MAX_STEPS, KILLS = 12_000, 8
 SETTINGS = {
     "behaviors": {
         NAME: {
@@ -71,14 +74,14 @@ def assert_only_whole(behavior: Path, last: int) -> int:
     return step
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_ends_like_one_that_never_was(
-    folder: Path, quiet: Path, kills: int, caplog: Any
+    folder: Path, quiet: Path, caplog: Any
 ) -> None:
-    run_id, draw, last = f"killed{kills}", random.Random(kills), 0
+    run_id, draw, last = "killed", random.Random(KILLS), 0
     behavior = folder / "results" / run_id / NAME
     codes = []
-    for attempt in range(kills):
+    for attempt in range(KILLS):
         command = Command(folder, run_id, *FLAGS, *MINUTES, *(["--resume"] if attempt else []))
         killed(command, draw.uniform(0.0, 0.6))
         codes.append(command.process.returncode)
