@@ -67,7 +67,7 @@ def after(loop: HostLoop, messages: int) -> None:
 def booked(loop: HostLoop) -> dict[str, Rollout]:
     """What stands in the buffers of the team, by behavior, one row [T, A, ...]."""
     buffer = loop.behaviors["Seer"].collector.buffer
-    rollouts = dict(zip(("Runner", "Seer"), kinds.rollouts_of(buffer), strict=True))  # the order of the file
+    rollouts = dict(zip(("Runner", "Seer"), jax.jit(kinds.rollouts_of)(buffer), strict=True))  # the order of the file
     return {name: jax.tree.map(np.asarray, rollouts[name]) for name in NAMES}
 
 
@@ -79,11 +79,11 @@ def remembered(loop: HostLoop, rollouts: dict[str, Rollout]) -> dict[str, Any]:
     decided = []
     for name, kind in kinds.items():
         of = rollouts[name]
-        made = kind.algorithm.act(kind.actor.policy, of.obs, of.action_mask, of.carry, jax.random.key(0))
+        made = jax.jit(kind.algorithm.act)(kind.actor.policy, of.obs, of.action_mask, of.carry, jax.random.key(0))
         decided.append(made._replace(action=of.action))
     seen, policies = [rollouts[name] for name in kinds], [kind.actor.policy for kind in kinds.values()]
     given = policies, [of.obs for of in seen], [of.present for of in seen], decided
-    return jax.tree.map(np.asarray, dict(zip(kinds, learner.together.critic_step(*given), strict=True)))
+    return jax.tree.map(np.asarray, dict(zip(kinds, jax.jit(learner.together.critic_step)(*given), strict=True)))
 
 
 class Played(NamedTuple):
