@@ -17,7 +17,7 @@ import pytest
 from jaxrl import compilation
 from tests import quick_compilation
 from tests.footprint import *  # noqa: F403, hooks and the measuring fixture
-from tests.trainer import cache, runs, start  # noqa: F401, fixtures of the tests of whole runs
+from tests.trainer import cache, runs, start, traced, traced_once  # noqa: F401, fixtures of the tests of whole runs
 
 compilation.BY_DEFAULT = False  # nothing of a test goes to the cache of whoever runs it
 quick_compilation.choose()  # before anything compiles

@@ -26,7 +26,8 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.cli import main
-from jaxrl.settings import load_run_settings
+from jaxrl.settings import BehaviorSettings, load_run_settings
+from jaxrl.training.host.behaviors import Behaviors
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.saver import Saved
 from jaxrl.types import BehaviorSpec
@@ -42,9 +43,12 @@ MARKS = [
     pytest.mark.timeout(400),  # the first run of a session compiles
     pytest.mark.skipif(os.name == "nt", reason="players here are shell scripts, and signals those of POSIX"),
 ]
+TRACED_ONCE = pytest.mark.usefixtures("traced_once")
 PLAYER, WORKER = "_player.py", "spawn_main"  # words of their command lines
 AWKWARD = "My Games (old) é " + "long" * 20
 """A folder as people have them: spaces, brackets, no ASCII, and long."""
+OF_THE_LOOP = {"max_steps", "summary_freq", "checkpoint_interval", "keep_checkpoints"}
+"""Settings that no program reads, where no schedule is linear."""
 _MARK = "JAXRL_TEST_RUN"
 _SETTINGS = {
     "behaviors": {
@@ -220,6 +224,31 @@ def runs(cache: Path) -> Iterator[None]:
         patch.setenv("JAXRL_CACHE_DIR", str(cache))
         yield
     logger.handlers[:], logger.level, logger.propagate = logging_before
+
+
+@pytest.fixture(scope="module")
+def traced() -> dict[Any, Any]:
+    """Programs of runs of this module, by what they depend on."""
+    return {}
+
+
+@pytest.fixture
+def traced_once(traced: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of like settings, here in this process, trace, lower and load their programs once in a module.
+
+    That takes three times as long as such a run itself. For tests that compare runs, not how programs are made.
+    """
+    made = Behaviors._alike
+
+    def alike(self: Behaviors, spec: BehaviorSpec, settings: BehaviorSettings) -> Any:
+        hyperparameters = settings.hyperparameters.model_dump()
+        linear = any(key.endswith("_schedule") and value == "linear" for key, value in hyperparameters.items())
+        key = spec, settings.model_dump_json(exclude=None if linear else OF_THE_LOOP), self._training
+        if key not in traced:
+            traced[key] = made(self, spec, settings)
+        return traced[key]
+
+    monkeypatch.setattr(Behaviors, "_alike", alike)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from tests.toy_runs import environment
 from tests.trainer import contents
 from tests.training.compiled.arrays import arrays_of
 
-pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.usefixtures("runs", "traced_once"), pytest.mark.timeout(400)]
 LOOPS = ["host", "compiled"]
 NAMES = {"host": "Toy", "compiled": "Basic"}
 OWN = Path(__file__).parents[1] / "algorithms" / "replay_algorithm.py"

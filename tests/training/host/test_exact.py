@@ -125,6 +125,7 @@ EQUAL = ["settings: equal", "versions: equal", "statistics: equal", "parameters:
 TWO = replace(TOY, behaviors=("Toy?team=0", "Other?team=0"), group_reward=0.0)
 
 
+@pytest.mark.usefixtures("traced_once")
 def test_a_resumed_run_equals_one_that_was_never_stopped(tmp_path, capsys):
     whole = run(tmp_path / "whole")
     steps = [item.step for item in checkpoints(whole / "Toy")]

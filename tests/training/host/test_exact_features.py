@@ -23,7 +23,7 @@ from tests.trainer import ROOT
 from tests.training.host.test_exact import BEHAVIOR, EQUAL, TWO, TeamToy, diff, run, stopped
 from tests.training.host.test_odd_agents import Watching
 
-pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.usefixtures("runs", "traced_once"), pytest.mark.timeout(400)]
 CONNECTORS = {
     "connectors": [{"type": "normalize"}, {"type": "normalize_rewards"}, {"type": "frame_stack", "frames": 2}],
     "network_settings": {"hidden_units": 4, "num_layers": 1},

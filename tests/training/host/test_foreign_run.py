@@ -12,7 +12,7 @@ import yaml
 
 from tests import trainer
 
-pytestmark = trainer.MARKS
+pytestmark = [*trainer.MARKS, trainer.TRACED_ONCE]
 CONFIGS = Path(__file__).parents[3] / "configs"
 TINY = {
     "hyperparameters": {"batch_size": 32, "buffer_size": 128, "learning_rate_schedule": "constant", "num_epoch": 1},

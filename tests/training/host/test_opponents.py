@@ -25,7 +25,7 @@ from jaxrl.training.host.run import host_loop, train
 from tests.envs.duel_env import DuelEnv, DuelSettings
 from tests.toy_runs import configured, environment
 
-pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.usefixtures("runs", "traced_once"), pytest.mark.timeout(400)]
 SELF_PLAY_KEYS = {"save_steps": 300, "team_change": 1000, "swap_steps": 100, "window": 4}
 BEHAVIOR = {
     "trainer_type": "ppo",

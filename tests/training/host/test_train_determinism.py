@@ -12,7 +12,7 @@ import pytest
 from jaxrl.training.host.programs import key_of
 from tests import trainer
 
-pytestmark = trainer.MARKS
+pytestmark = [*trainer.MARKS, trainer.TRACED_ONCE]
 SHORT = {"*.max_steps": 600}
 
 

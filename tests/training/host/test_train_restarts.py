@@ -34,7 +34,7 @@ from tests.envs.scripted_faults import Script, ScriptedEnv
 from tests.envs.toy_env import ToySettings
 from tests.event_files import read_events
 
-pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("runs", "traced_once"), pytest.mark.timeout(300)]
 TOY = ToySettings(areas=1, living_reward=1.0, deaths=0.05, skips=0.1)
 RESTART_TAGS = {"Environment/Worker Restarts", "Environment/Faulty Episodes"}
 FOREVER = RestartLimits(lifetime=-1, rate=-1)

@@ -22,7 +22,7 @@ from jaxrl.training.host.saver import Saved
 from jaxrl.types import EnvMessage
 from tests import trainer
 
-pytestmark = trainer.MARKS
+pytestmark = [*trainer.MARKS, trainer.TRACED_ONCE]
 
 
 @pytest.fixture(scope="module")
