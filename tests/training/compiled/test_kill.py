@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
+from jaxrl.artifacts.checkpoint.document import verify
 from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
-from jaxrl.artifacts.checkpoint.store import read_info, verify
+from jaxrl.artifacts.checkpoint.store import read_info
 from tests.jitted_command import Command
 from tests.training.compiled.arrays import arrays_of
 
