@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from jaxrl.cli import main
 from jaxrl.tools.report.runs import read_run
 from jaxrl.tools.report.sweep import expanded
 
@@ -40,17 +41,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def words_of(run_id: str, *flags: str, env: str = "jax:basic") -> list[str]:
+    return ["sweep", "config.yaml", "--env", env, "--num-areas", "2", "--seed", "3", "--run-id", run_id, *flags]
+
+
 def sweep(folder: Path, run_id: str, *flags: str, env: str = "jax:basic") -> subprocess.CompletedProcess[str]:
     place = {"PYTHONPATH": str(ROOT), "JAXRL_CACHE_DIR": str(folder / "cache"), "JAX_PLATFORMS": "cpu"}
     fast = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    words = ["sweep", "config.yaml", "--env", env, "--num-areas", "2", "--seed", "3", "--run-id", run_id, *flags]
     return subprocess.run(
-        [sys.executable, "-m", "jaxrl.cli", *words],
+        [sys.executable, "-m", "jaxrl.cli", *words_of(run_id, *flags, env=env)],
         cwd=folder, env={**os.environ, **place, **fast}, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
 
-def test_each_point_is_a_run_with_its_own_numbers(folder):
+@pytest.fixture
+def refused(folder, capsys, monkeypatch):
+    """Why a sweep is refused, as its standard error says: here in this process, since nothing is begun."""
+
+    def told(run_id: str, *flags: str) -> str:
+        monkeypatch.chdir(folder)
+        assert main(words_of(run_id, *flags)) == 1
+        return capsys.readouterr().err
+
+    return told
+
+
+def test_each_point_is_a_run_with_its_own_numbers(folder, refused):
     ended = sweep(folder, "grid", *TWO, "--seeds", "2")
     assert ended.returncode == 0, ended.stderr
     assert "Program 1 of 1, 4 point(s)" in ended.stdout and ended.stdout.count("Compiling.") == 1
@@ -74,8 +90,7 @@ def test_each_point_is_a_run_with_its_own_numbers(folder):
     means = [point["mean"] for point in told["points"]]
     assert means == sorted(means, reverse=True) and ended.stdout.rstrip().endswith("--out report.html")
 
-    again = sweep(folder, "grid", *TWO, "--seeds", "2")
-    assert again.returncode == 1 and "already holds a run" in again.stderr
+    assert "already holds a run" in refused("grid", *TWO, "--seeds", "2")
 
 
 @pytest.mark.slow
@@ -140,15 +155,14 @@ def test_a_population_is_one_run_whose_settings_change(folder):
         (("--search", "hyperparameters.beta=1:2", "--population", "4", "--seeds", "2"), "--seeds: got a number beside"),
     ],
 )
-def test_what_is_refused(folder, flags, words):
-    ended = sweep(folder, "refused", *flags)
-    assert ended.returncode == 1 and words in ended.stderr, ended.stderr
+def test_what_is_refused(folder, refused, flags, words):
+    assert words in refused("refused", *flags)
     assert not (folder / "results" / "refused").exists()
 
 
-def test_a_search_over_sizes_is_refused_before_anything_is_written(folder):
-    ended = sweep(folder, "sizes", "--search", "network_settings.hidden_units=8:16:int")
-    assert ended.returncode == 1 and "hidden_units: is no number that trials of one program" in ended.stderr
+def test_a_search_over_sizes_is_refused_before_anything_is_written(folder, refused):
+    told = refused("sizes", "--search", "network_settings.hidden_units=8:16:int")
+    assert "hidden_units: is no number that trials of one program" in told
     assert not (folder / "results" / "sizes").exists()
 
 
