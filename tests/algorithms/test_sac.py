@@ -72,7 +72,8 @@ def test_runs_of_one_program_may_differ_in_what_pays_for_an_update() -> None:
 
 def test_learning_begins_when_both_counts_are_reached() -> None:
     algorithm, state, empty = made(batch_size=8, buffer_init_steps=20)
-    _, full = store_rollout(algorithm, state, store_rollout(algorithm, state, empty, rollout_of(0))[1], rollout_of(1))
+    put = quick_jit(partial(store_rollout, algorithm))
+    _, full = put(state, put(state, empty, rollout_of(0))[1], rollout_of(1))
     ready = algorithm.storage.can_sample
     assert [bool(ready(full, Counts(0, total))) for total in (19, 20)] == [False, True]
     # A run that is resumed with nothing in store waits for a minibatch, whatever it has seen before.
@@ -114,13 +115,16 @@ def test_masked_rows_change_nothing_whatever_they_hold() -> None:
     settings = settings_of()
     parts, signals = sac_parts.parts_of(SPEC, settings), bind_off_policy(SPEC, settings)
     algorithm, state, store = made()
+    put = quick_jit(partial(store_rollout, algorithm))
     for seed in range(3):
-        _, store = store_rollout(algorithm, state, store, rollout_of(seed))
-    batch = algorithm.storage.sample(store, jax.random.key(1))
+        _, store = put(state, store, rollout_of(seed))
+    batch = quick_jit(algorithm.storage.sample)(store, jax.random.key(1))
     valid = jnp.arange(8) < 5
 
+    update = quick_jit(partial(sac.one_update, parts, signals))
+
     def after(batch):
-        return quick_jit(partial(sac.one_update, parts, signals))(state, batch, jax.random.key(2))
+        return update(state, batch, jax.random.key(2))
 
     clean = after(batch._replace(valid=valid))
     spoiled = batch._replace(
@@ -136,15 +140,16 @@ def test_interrupted_episodes_are_worth_as_much_as_endless_ones_and_ended_ones_a
     settings = settings_of()
     parts = sac_parts.parts_of(SPEC, settings)
     algorithm, state, store = made()
-    _, store = store_rollout(algorithm, state, store, rollout_of(0))
-    batch = algorithm.storage.sample(store, jax.random.key(1))
-    normal, losses = jnp.zeros((8, 1)), []
+    _, store = quick_jit(partial(store_rollout, algorithm))(state, store, rollout_of(0))
+    batch = quick_jit(algorithm.storage.sample)(store, jax.random.key(1))
+    normal, losses, step = jnp.zeros((8, 1)), [], quick_jit(partial(sac.step, parts))
+    q_of, value_of = quick_jit(applied(parts.q)), quick_jit(applied(parts.value))
     for ended in (0.0, 1.0):
         one = batch._replace(discount=jnp.full(8, 1.0 - ended), seen=jnp.ones(8, bool))
-        _, told = sac.step(parts, state, one, one.reward[:, None], normal)
-        q = applied(parts.q)(state.critic["q1"], one.obs, one.action.continuous)[:, 0]
+        _, told = step(state, one, one.reward[:, None], normal)
+        q = q_of(state.critic["q1"], one.obs, one.action.continuous)[:, 0]
         taken = np.take_along_axis(np.asarray(q), np.asarray(one.action.discrete), axis=1)[:, 0]
-        follows = np.asarray(applied(parts.value)(state.critic["target"], one.next_obs))[:, 0]
+        follows = np.asarray(value_of(state.critic["target"], one.next_obs))[:, 0]
         target = np.asarray(one.reward) + (1.0 - ended) * 0.99 * follows
         losses.append((float(told["q1_loss"]), 0.5 * np.mean(np.square(target - taken))))
     for ours, wanted in losses:
@@ -186,7 +191,7 @@ def test_states_of_the_burn_in_carry_memory_and_count_in_no_loss() -> None:
     rng = np.random.default_rng(0)
     batch = jax.tree.map(
         lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype) if x.dtype == jnp.float32 else x,
-        algorithm.storage.sample(algorithm.storage.init(), jax.random.key(1)),
+        quick_jit(algorithm.storage.sample)(algorithm.storage.init(), jax.random.key(1)),
     )
     begin = jnp.zeros((2, 6), bool).at[1, 2].set(True)
     first = (jnp.arange(6) == 0)[None, :, None]
@@ -210,9 +215,10 @@ def test_states_of_the_burn_in_carry_memory_and_count_in_no_loss() -> None:
     assert all(after(batch.reward.at[i].add(1.0))[0] != losses[0] for i in zip(*np.nonzero(counts), strict=True))
     other = after(batch.reward, (batch.obs[0].at[0, 3].add(1.0),))  # does not count, but what follows remembers it
     assert (other != losses).all()
-    sequences = sac.memories_along(parts, state, batch, batch.obs)
-    q = applied(parts.q)(state.critic["q1"], batch.obs, batch.action.continuous, sequences.q)
-    follows = applied(parts.value)(state.critic["target"], batch.next_obs, sequences.target)[..., 0]
+    sequences = quick_jit(partial(sac.memories_along, parts))(state, batch, batch.obs)
+    q = quick_jit(applied(parts.q))(state.critic["q1"], batch.obs, batch.action.continuous, sequences.q)
+    value_of = quick_jit(applied(parts.value))
+    follows = value_of(state.critic["target"], batch.next_obs, sequences.target)[..., 0]
     taken = np.take_along_axis(np.asarray(q)[..., 0, :], np.asarray(batch.action.discrete), axis=-1)[..., 0]
     target = np.asarray(batch.reward + 0.99 * batch.discount * follows)
     assert losses[0] == pytest.approx(0.5 * np.square(target - taken)[counts].mean(), rel=1e-4)

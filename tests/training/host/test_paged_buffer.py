@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache, partial
 
 import jax
@@ -20,7 +20,6 @@ from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, learn
 from jaxrl.training.host.paged_buffer import MOST, capacity
 from tests.algorithms.team_rollouts import quick_jit
-from tests.footprint import give_back
 from tests.helpers import decision_steps, make_spec, message, settings_of
 
 SPEC = make_spec((2,), branches=(2,))
@@ -35,13 +34,6 @@ SMALL = {
 }
 
 
-@pytest.fixture(autouse=True)
-def dropped() -> Iterator[None]:
-    """Each test has buffers of its own sizes, whose programs no other test runs again."""
-    yield
-    give_back()
-
-
 @cache
 def programs(trainer: str):
     settings = settings_of(trainer, SMALL | ({"hyperparameters__team_capacity": 32} if trainer == "mappo" else {}))
@@ -49,7 +41,11 @@ def programs(trainer: str):
     return settings, algorithm, Programs(
         ActorPrograms(
             decide=quick_jit(partial(decide, algorithm, settings.time_horizon), donate_argnums=1),
+            allocate=quick_jit(
+                trajectory.init, static_argnames=("spec", "extras", "capacity", "rows", "members")
+            ),
             turn=quick_jit(trajectory.turn),
+            discard=quick_jit(lambda buffer: trajectory.take(buffer)[1]),
         ),
         LearnerPrograms(learn=quick_jit(partial(learn, algorithm))),
     )  # fmt: skip
