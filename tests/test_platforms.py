@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jaxrl import platforms
-from jaxrl.artifacts import lock, unfinished
+from jaxrl import platforms, unfinished
+from jaxrl.artifacts import lock
 from jaxrl.artifacts.names import RunFolderError, check_run_names
 from jaxrl.cache import cache_folder
 from jaxrl.envs.address import Kind, parse_address

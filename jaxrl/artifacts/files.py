@@ -6,17 +6,14 @@ import contextlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from jaxrl import platforms
-from jaxrl.artifacts import unfinished
+from jaxrl import platforms, unfinished
 from jaxrl.regular_files import read_regular
 from jaxrl.types import JaxrlError
 
-_REPLACE_SECONDS = 2.0  # Windows: a virus scanner or an open editor holds a file for moments, rarely longer
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -26,24 +23,12 @@ class ArtifactError(JaxrlError):
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
-    """A file whose content replaces `path` atomically: beside it, flushed to disk, then renamed over it.
-
-    Creates the parent folder. `path` stays as it was where something is raised meanwhile. Raises ArtifactError when the
-    disk is full or the folder cannot be written.
-    """
-    temporary = unfinished.beside(path, unfinished.FILE)
+    """As `unfinished.writing`. Raises ArtifactError when the disk is full or the folder cannot be written."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        with unfinished.writing(path) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        replace(temporary, path)
-        platforms.sync_folder(path.parent)
     except OSError as error:
         raise write_error(path, error) from error
-    finally:
-        unfinished.discard(temporary)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -74,19 +59,6 @@ def copy(source: Path, target: Path) -> None:
     """Make `target` a copy of `source` atomically. Raises ArtifactError when it cannot be written."""
     with writing(target) as file, source.open("rb") as content:
         shutil.copyfileobj(content, file)
-
-
-def replace(source: Path, target: Path) -> None:
-    """os.replace that waits up to two seconds for Windows to let go of the target; then the OSError is raised."""
-    deadline = time.monotonic() + _REPLACE_SECONDS
-    while True:
-        try:
-            os.replace(source, target)
-            return
-        except PermissionError:
-            if not platforms.keeps_open_files() or time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
 
 
 def sync_tree(folder: Path) -> None:

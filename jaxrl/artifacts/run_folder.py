@@ -29,7 +29,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 
-from jaxrl.artifacts import files, unfinished
+from jaxrl import unfinished
+from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import folder as checkpoints
 from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.lock import RunLock, keep

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from jaxrl import unfinished
 from jaxrl.artifacts import files
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.versions import versions
@@ -171,7 +172,7 @@ def _set_aside(path: Path, error: ArtifactError) -> None:
     """A status that cannot be read makes room for a new one."""
     kept = path.with_name(path.name + DAMAGED)
     try:
-        files.replace(path, kept)
+        unfinished.replace(path, kept)
     except OSError as cause:
         raise files.write_error(kept, cause) from cause
     _log.warning(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from jaxrl import unfinished
 from jaxrl.demonstrations.reading import BRAIN, DemonstrationError
 from jaxrl.envs.player.messages import channel_mapping, encode_png, varint
 from jaxrl.envs.protobuf import messages
@@ -42,41 +42,34 @@ def write(path: str | Path, behavior: str, spec: BehaviorSpec, pairs: Iterable[P
     Raises DemonstrationError: arrays or actions that are not those of the spec, or a place that cannot be written to.
     """
     path = Path(path)
-    draft = path.with_name(f"{path.name}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        steps = _write(path, draft, behavior, spec, pairs)
-        draft.replace(path)
+        with unfinished.writing(path) as file:
+            return _write(path, file, behavior, spec, pairs)
     except OSError as error:
         raise DemonstrationError(f"{path}: cannot be written: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            draft.unlink()
-    return steps
 
 
-def _write(path: Path, draft: Path, behavior: str, spec: BehaviorSpec, pairs: Iterable[Pair]) -> int:
+def _write(path: Path, file: IO[bytes], behavior: str, spec: BehaviorSpec, pairs: Iterable[Pair]) -> int:
     kinds = messages()
     brain = kinds.BrainParametersProto(brain_name=behavior, is_training=True)
     brain.action_spec.num_continuous_actions = spec.action.continuous_size
     brain.action_spec.num_discrete_actions = len(spec.action.discrete_branches)
     brain.action_spec.discrete_branch_sizes.extend(spec.action.discrete_branches)
     steps, episodes, total = 0, 0, 0.0
-    with draft.open("wb") as file:
-        file.write(bytes(BRAIN))
-        file.write(_delimited(brain))
-        for pair in pairs:
-            file.write(_delimited(_message(path, kinds, spec, pair, steps)))
-            steps, episodes, total = steps + 1, episodes + pair.done, total + pair.reward
-        file.seek(0)
-        header = kinds.DemonstrationMetaProto(
-            api_version=1,
-            demonstration_name=re.sub(r"[^A-Za-z0-9_]", "", path.stem)[:_NAME],
-            number_steps=steps,
-            number_episodes=episodes,
-            mean_reward=total / max(episodes, 1),
-        )
-        file.write(_delimited(header))
+    file.write(bytes(BRAIN))
+    file.write(_delimited(brain))
+    for pair in pairs:
+        file.write(_delimited(_message(path, kinds, spec, pair, steps)))
+        steps, episodes, total = steps + 1, episodes + pair.done, total + pair.reward
+    file.seek(0)
+    header = kinds.DemonstrationMetaProto(
+        api_version=1,
+        demonstration_name=re.sub(r"[^A-Za-z0-9_]", "", path.stem)[:_NAME],
+        number_steps=steps,
+        number_episodes=episodes,
+        mean_reward=total / max(episodes, 1),
+    )
+    file.write(_delimited(header))
     return steps
 
 

@@ -15,9 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl import unfinished
 from jaxrl.algorithms import BUILT_IN, policy_gradient
 from jaxrl.algorithms.interface import Algorithm, PolicyState, TrainState
-from jaxrl.artifacts import files, unfinished
+from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import earlier, replay
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import BEST, REPLAY, exported_files, of_members, onnx_path, prune

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.artifacts import unfinished
+from jaxrl import unfinished
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be asked there")
 

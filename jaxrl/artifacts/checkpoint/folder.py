@@ -10,7 +10,7 @@
     <run>/<Behavior>/checkpoint                          JSON: which folder is the latest
 
 ML-Agents writes `<Behavior>-<step>.pt` and `checkpoint.pt` (PyTorch) in the same places.
-A checkpoint is written to `<Behavior>-<step>.<owner>.partial` (see artifacts/unfinished.py) and renamed when it is
+A checkpoint is written to `<Behavior>-<step>.<owner>.partial` (see unfinished.py) and renamed when it is
 complete and flushed; one that is replaced by a second save at the same step waits as `.old` meanwhile.
 """
 
@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from jaxrl import platforms
-from jaxrl.artifacts import files, unfinished
+from jaxrl import platforms, unfinished
+from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint.document import METADATA, CheckpointError, DamagedError, verify
 from jaxrl.artifacts.checkpoint.manifest import MANIFEST
 from jaxrl.artifacts.files import ArtifactError
@@ -172,8 +172,8 @@ def install(partial: Path, path: Path) -> None:
     """
     old = unfinished.beside(path, unfinished.OLD)
     if os.path.lexists(path):  # also a link to nowhere
-        files.replace(path, old)
-    files.replace(partial, path)
+        unfinished.replace(path, old)
+    unfinished.replace(partial, path)
     platforms.sync_folder(path.parent)
     unfinished.discard(old)
 
@@ -196,7 +196,7 @@ def recover(folder: Path) -> None:
     for old in sorted(folder.glob(f"*{unfinished.OLD}")):
         target = unfinished.target(old)
         if (old / METADATA).is_file() and not target.exists() and unfinished.abandoned(old):
-            files.replace(old, target)
+            unfinished.replace(old, target)
 
 
 def prune(folder: Path, keep: int) -> list[int]:
@@ -238,7 +238,7 @@ def remove_all(folder: Path) -> None:
 def _remove(path: Path, exported: Path | None = None) -> None:
     leaving = unfinished.beside(path, unfinished.PARTIAL)
     try:
-        files.replace(path, leaving)
+        unfinished.replace(path, leaving)
         shutil.rmtree(leaving)
         for file in exported_files(exported) if exported is not None else ():
             file.unlink(missing_ok=True)

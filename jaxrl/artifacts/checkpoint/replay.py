@@ -22,7 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.artifacts import files, unfinished
+from jaxrl import unfinished
+from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import folder as folders
 from jaxrl.artifacts.checkpoint import manifest
 from jaxrl.artifacts.checkpoint import tree as trees

@@ -21,7 +21,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from jaxrl.artifacts import files, unfinished
+from jaxrl import unfinished
+from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import folder as folders
 from jaxrl.artifacts.checkpoint import manifest
 from jaxrl.artifacts.checkpoint import tree as trees

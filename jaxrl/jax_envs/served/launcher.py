@@ -10,12 +10,11 @@ import os
 import shlex
 import sys
 import sysconfig
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jaxrl
-from jaxrl import trust
+from jaxrl import trust, unfinished
 from jaxrl.cache import cache_folder
 from jaxrl.envs.address import UnknownEnvironmentError, split_function, unknown
 from jaxrl.envs.unity import simulator as unity
@@ -66,8 +65,9 @@ def make_player(name: str, directory: str | Path) -> Path:
     check(name)
     target = Path(directory).expanduser().absolute() / f"{_file_name(name)}.x86_64"
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _write_executable(target, _script(name))
+        with unfinished.writing(target) as file:
+            file.write(_script(name).encode())
+            os.chmod(file.name, 0o755)
     except OSError as error:
         raise JaxrlError(f"cannot write the player {target}: {error}; choose a directory that you may write") from error
     return target
@@ -109,15 +109,3 @@ def _script(name: str) -> str:
         lines.append(f'export PYTHONPATH={shlex.quote(str(folder))}"${{PYTHONPATH:+:$PYTHONPATH}}"')
     lines.append(f'exec {shlex.quote(sys.executable)} -P -m jaxrl.jax_envs.served.serve {shlex.quote(name)} "$@"')
     return "\n".join(lines) + "\n"
-
-
-def _write_executable(target: Path, text: str) -> None:
-    handle, draft = tempfile.mkstemp(dir=target.parent, prefix=target.name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(draft, 0o755)
-        os.replace(draft, target)
-    except BaseException:
-        os.unlink(draft)
-        raise

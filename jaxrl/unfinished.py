@@ -1,4 +1,6 @@
-"""Names of unfinished files and folders: they tell who writes them, so that only those of the dead are removed.
+"""Unfinished files and folders: what replaces others when it is whole.
+
+Their names tell who writes them, so that only those of the dead are removed.
 
     Walker-500.4711-myhost.partial     process 4711 on myhost writes what will be Walker-500
 
@@ -13,7 +15,9 @@ import re
 import shutil
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from jaxrl import platforms
 
@@ -26,8 +30,42 @@ KINDS = (FILE, PARTIAL, OLD)
 
 ELSEWHERE_SECONDS = 3600.0
 """What another machine writes is taken for abandoned when it was not touched for so long: a save takes seconds."""
+_REPLACE_SECONDS = 2.0  # Windows: a virus scanner or an open editor holds a file for moments, rarely longer
 _OWNER = re.compile(r"\.(\d+)-([A-Za-z0-9_-]*)(\.[a-z]+)$")
 _LONGEST_HOST = 40
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """A file whose content replaces `path` atomically: beside it, flushed to disk, then renamed over it.
+
+    Creates the parent folder. `path` stays as it was where something is raised meanwhile. Raises OSError when the disk
+    is full or the folder cannot be written.
+    """
+    temporary = beside(path, FILE)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        replace(temporary, path)
+        platforms.sync_folder(path.parent)
+    finally:
+        discard(temporary)
+
+
+def replace(source: Path, target: Path) -> None:
+    """os.replace that waits up to two seconds for Windows to let go of the target; then the OSError is raised."""
+    deadline = time.monotonic() + _REPLACE_SECONDS
+    while True:
+        try:
+            os.replace(source, target)
+            return
+        except PermissionError:
+            if not platforms.keeps_open_files() or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def beside(path: Path, kind: str) -> Path:
