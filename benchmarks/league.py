@@ -39,6 +39,9 @@ GATHER, MARCH, GUARD = range(3)
 TURNS, SHARE = 4, 0.1
 UPDATE = 1024
 """Decisions of the learner in an update."""
+HOST_AREAS, HOST_SWAP = 16, 256
+"""In the host loop all areas meet one opponent, which comes in the middle of a game, so that raids fail in the first
+one: it plays four games in each of 16 areas, and an update learns from four opponents."""
 
 
 class Side(NamedTuple):
@@ -138,7 +141,7 @@ def chances(log_prob: np.ndarray) -> np.ndarray:
 
 
 def keys_of(own: dict[str, Any], beta: float, rate: float, swap_steps: int = 1) -> dict[str, Any]:
-    """Of the behavior, in both loops: the host loop changes opponents within games, so it has to do so seldom."""
+    """Of the behavior, in both loops."""
     constant = {f"{key}_schedule": "constant" for key in ("learning_rate", "beta", "epsilon")}
     return {
         "max_steps": 10**9,
@@ -169,7 +172,7 @@ def play_in_host(own: dict[str, Any], seed: int, updates: int, keys: dict[str, A
     """Chances [T, P] of all plans after every 20th update of one run of the host loop, and how many have joined."""
     workers, found, done = 2 if "league" in own else 1, [], 0
     behavior = {"trainer_type": "ppo", "summary_freq": 10**6, "checkpoint_interval": 10**8, **keys}
-    make = partial(RaidEnv, settings=DuelSettings(("Raid?team=0", "Raid?team=1"), areas=64))
+    make = partial(RaidEnv, settings=DuelSettings(("Raid?team=0", "Raid?team=1"), areas=HOST_AREAS))
     with tempfile.TemporaryDirectory() as folder:
         settings = configured(Path(folder), "run", {"env_settings": {"seed": seed}}, Raid=behavior)
         with environment(make=make, workers=workers) as started, host_loop(settings, started=started) as loop:
@@ -231,7 +234,7 @@ if __name__ == "__main__":
             continue
         size = 2 if "league" in own else 1
         if options.host:
-            keys = keys_of(own, options.beta, options.rate, swap_steps=UPDATE)
+            keys = keys_of(own, options.beta, options.rate, swap_steps=HOST_SWAP)
             runs = [play_in_host(own, seed, options.updates, keys) for seed in range(options.seeds)]
             mine, left = np.stack([chance for chance, _ in runs], axis=1), np.array([count for _, count in runs])
         else:

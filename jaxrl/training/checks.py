@@ -17,7 +17,6 @@ from jaxrl.envs.address import Kind, is_compiled, parse_address
 from jaxrl.envs.foreign.arguments import ArgumentsError, keyword_arguments
 from jaxrl.settings import PROCESSES, BehaviorSettings, EnvironmentSettings, RunSettings, SettingsError
 from jaxrl.settings.behavior import BehavioralCloningSettings
-from jaxrl.settings.environment_parameters import Curriculum
 from jaxrl.settings.networks import ENCODERS
 from jaxrl.settings.rewards import GAILSettings
 from jaxrl.settings.teams import differences, teams_of
@@ -123,14 +122,10 @@ def _not_together(settings: RunSettings) -> Iterator[str]:
             yield f"checkpoint_settings.{key}: got true, expected false"
     if settings.callbacks:
         yield f"callbacks: got {', '.join(settings.callbacks)}, expected none"
-    for name, parameter in (settings.environment_parameters or {}).items():
-        if isinstance(parameter, Curriculum) and len(parameter.curriculum) > 1:
-            yield f"environment_parameters.{name}: got a curriculum, which hosts would follow apart, expected one value"
     for where, behavior in settings.every_behavior():
-        for key in ("self_play", "evaluation", "team"):
-            value = getattr(behavior, key)
-            if value is not None:
-                yield f"{where}.{key}: got {value if isinstance(value, str) else 'a section'}, expected null"
+        for key in ("self_play", "evaluation"):
+            if getattr(behavior, key) is not None:
+                yield f"{where}.{key}: got a section, expected null"
         if behavior.threaded:
             yield f"{where}.threaded: got true, expected false"
         yield from _not_shared(where, behavior)

@@ -18,6 +18,8 @@ from jax.sharding import NamedSharding
 
 from jaxrl.artifacts.checkpoint.tree import is_key
 
+_ROOM = 1024  # bytes by which what processes say grows
+
 
 def writes() -> bool:
     """Whether this process is the one that writes files and talks."""
@@ -39,6 +41,17 @@ def told(found: Callable[[], Any]) -> Any:
     size = int(multihost_utils.broadcast_one_to_all(np.int32(text.size)))
     mine = text if writes() else np.zeros(size, np.uint8)
     return json.loads(multihost_utils.broadcast_one_to_all(mine).tobytes())
+
+
+def of_each(mine: Any) -> list[Any]:
+    """What each process says, plain JSON values, by its number; all of them call it."""
+    if jax.process_count() == 1:
+        return [json.loads(json.dumps(mine))]
+    text = np.frombuffer(json.dumps(mine).encode(), np.uint8)
+    sizes = np.asarray(multihost_utils.process_allgather(np.int32(text.size))).tolist()
+    room = -(-max(sizes) // _ROOM) * _ROOM  # a gather is compiled for each size
+    texts = np.asarray(multihost_utils.process_allgather(np.pad(text, (0, room - text.size))))
+    return [json.loads(said[:size].tobytes()) for said, size in zip(texts, sizes, strict=True)]
 
 
 def of_first(tree: Any) -> Any:

@@ -115,6 +115,8 @@ class Behavior(NamedTuple):
         state, step, decisions = together.share(self.learner.state, self.step, self.decisions)
         self.restore(state, step=step, decisions=decisions)
         self.learner.begin_at(step)
+        if self.collector.paged is not None:  # by other weights
+            self.collector.discard()
 
     def begin_anew(self) -> None:
         """Nothing has been collected yet, as after `restore` of what a checkpoint of this moment holds."""
@@ -181,12 +183,19 @@ class Behavior(NamedTuple):
         """Learn no more, as if max_steps were passed."""
         self.learner.stopped = True
 
-    def due(self) -> bool:
-        """Whether enough has been collected (as ML-Agents, more than asked for): to be learned from, or forgotten."""
+    @property
+    def collected(self) -> tuple[int, int]:
+        """How much has been collected, and what it has to pass to be learned from, or forgotten (as ML-Agents)."""
         actor = self.collector
         if self.training and self.settings.count_by == "env_steps":
-            return actor.fresh > 0 and (actor.full or actor.env_steps >= self.learner.algorithm.collect_size)
-        return actor.full or actor.fresh > actor.keeps
+            return actor.env_steps, self.learner.algorithm.collect_size - 1
+        return actor.fresh, actor.keeps
+
+    def due(self) -> bool:
+        """Whether enough has been collected, or no room is left."""
+        had, wanted = self.collected
+        counted = self.collector.fresh > 0 or self.settings.count_by != "env_steps" or not self.training
+        return counted and (self.collector.full or had > wanted)
 
     def learn(self) -> dict[str, float]:
         """What was collected is learned from, or kept for later; the actor goes on with the new policy.

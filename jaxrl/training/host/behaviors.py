@@ -24,7 +24,6 @@ from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.team import Gathering, Kind, make_team_of
 from jaxrl.training.host.together import Together
 from jaxrl.training.host.updates import Updates
-from jaxrl.training.hosts import HostsError
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.saver import tell_unexportable
 from jaxrl.types import BehaviorSpec, EnvMessage, JaxrlError
@@ -81,7 +80,7 @@ class Behaviors(dict[str, Behavior]):
           ConnectorError: a connector does not fit its observations or actions.
           UnsupportedObservationError: no encoder reads one of its sensors.
           CheckpointError: resume or initialize, and the checkpoint does not fit.
-          HostsError: several hosts learn together, and there is a second behavior, or one that replays.
+          HostsError: several hosts learn together, and one of them replays.
           KeyboardInterrupt: many take minutes to make, and nothing is under way yet.
         """
         met: dict[str, tuple[BehaviorSpec, str]] = {}
@@ -101,8 +100,6 @@ class Behaviors(dict[str, Behavior]):
                         f"({'; '.join(changes)}): agents of one behavior have the same ones, in every team: make them "
                         "alike in the environment (in Unity: Behavior Parameters), or give them another behavior name"
                     )
-        if self._together is not None and len({*self, *met}) > 1:
-            raise HostsError(f"--hosts: the environment has the behaviors {', '.join({*self, *met})}, expected one")
         self._tell_of_many(met)
         tell_of_accelerator(spec for spec, _ in met.values())
         newcomers: dict[str, Behavior] = {}
@@ -115,8 +112,6 @@ class Behaviors(dict[str, Behavior]):
         for behavior in newcomers.values():
             if behavior.main is None:
                 self._recorder.load(behavior)
-            if self._together is not None and self._together.starts_elsewhere:
-                behavior.begin_as_first(self._together)
         for name, behavior in newcomers.items():
             self._begin(behavior)
             self[name] = behavior
@@ -216,7 +211,8 @@ class Behaviors(dict[str, Behavior]):
         kinds = self._gathering.add(team, name, self._kind(name, spec, behavior_id=behavior_id))
         if kinds is None:
             return {}
-        made = make_team_of(team, kinds, areas=self._areas, environment=self._settings.env_settings)
+        environment = self._settings.env_settings
+        made = make_team_of(team, kinds, areas=self._areas, environment=environment, hosts=self._together)
         self.policies.gather(team, made)
         return {behavior.name: behavior for behavior in made.behaviors}
 

@@ -226,6 +226,10 @@ class Learner:
 
     def unfinished(self) -> bool:
         """Whether there is something left to do: inference goes on until it is interrupted."""
+        return self.goes_on()
+
+    def goes_on(self) -> bool:
+        """The same of it alone, whatever others of its team have to do."""
         return not self.training or (self.step <= self.settings.last_step and not self.stopped)
 
     def tell_ready(self) -> None:

@@ -13,11 +13,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxrl.algorithms.connected import without_learning
-from jaxrl.algorithms.interface import Algorithm, TrainState
+from jaxrl.algorithms.interface import Algorithm
 from jaxrl.algorithms.team import TeamAlgorithm
 from jaxrl.compilation import quick_options
 from jaxrl.rollout.buffer import external_actions, kinds, trajectory, whole_episodes
-from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.host import team_learner
 from jaxrl.training.host.behavior import Programs
 from jaxrl.training.host.connectors import scoring_action
@@ -54,7 +53,7 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
         estimate=jax.jit(estimate, static_argnums=0, compiler_options=quick),
         take=jax.jit(take, donate_argnums=0, compiler_options=quick),
         learn_from=jax.jit(partial(learn_from, algorithm), donate_argnums=1),  # actors decide with the old state
-        of_hosts=partial(compile_of_hosts, algorithm),
+        of_hosts=partial(compile_of_hosts, partial(learn_from, algorithm)),
         ahead=WeakValueDictionary(),
     )
     return Programs(actor, learner)
@@ -82,20 +81,23 @@ def compile_team(
         estimate=jax.jit(partial(team_learner.estimate, team), compiler_options=quick),
         take=jax.jit(kinds.take, donate_argnums=0, compiler_options=quick),
         learn_from=jax.jit(partial(team_learner.learn_from, team), donate_argnums=1),  # actors decide with the old ones
+        of_hosts=partial(compile_of_hosts, partial(team_learner.learn_from, team)),
         ahead=WeakValueDictionary(),
     )
     return actor, learner
 
 
 def compile_of_hosts(
-    algorithm: Algorithm, mesh: Mesh, rows: PartitionSpec, state: TrainState, store: Any, rollout: Rollout
+    learn_from: Callable[..., Any], mesh: Mesh, rows: PartitionSpec, state: Any, store: Any, rollouts: Any
 ) -> Any:
-    """`learn_from` for arrays of all hosts: the state whole everywhere, the `rows` of the rollout over the mesh."""
-    whole, learning = NamedSharding(mesh, PartitionSpec()), partial(learn_from, algorithm)
-    metrics = jax.eval_shape(learning, state, store, rollout)[2]
-    told = {name: NamedSharding(mesh, rows) if name == PAID else whole for name in metrics}
+    """`learn_from` for arrays of all hosts: the state whole everywhere, the `rows` of rollouts over the mesh."""
+    whole, spread = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, rows)
+    metrics = jax.eval_shape(learn_from, state, store, rollouts)[2]
+    told = jax.tree_util.tree_map_with_path(
+        lambda path, _: spread if any(getattr(key, "key", None) == PAID for key in path) else whole, metrics
+    )
     with jax.set_mesh(mesh):
-        return jax.jit(learning, out_shardings=(whole, whole, told)).lower(state, store, rollout).compile()
+        return jax.jit(learn_from, out_shardings=(whole, whole, told)).lower(state, store, rollouts).compile()
 
 
 def key_of(seed: int, name: str) -> jax.Array:

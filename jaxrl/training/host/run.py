@@ -21,9 +21,11 @@ from jaxrl.training.checks import check_run, refuse_undemonstrated, warn_of_clon
 from jaxrl.training.host.hooks import Hooks, MappedBy
 from jaxrl.training.host.launch import launched
 from jaxrl.training.host.loop import HostLoop, failed_by_signal
+from jaxrl.training.host.meetings import Meetings
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.together import Together
 from jaxrl.training.interrupt import Interrupt
+from jaxrl.training.lessons import Lessons
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ def train(
         except _NotStarted:
             log.info("Interrupted before the environments had started; nothing to save.")
             if together is not None:
-                together.leave(None)
+                Meetings(together, {}, Lessons({}, 0)).leave()
         else:
             loop.run()
 

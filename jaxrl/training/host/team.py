@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -25,6 +26,7 @@ from jaxrl.training.host.programs import compile_team
 from jaxrl.training.host.team_learner import KindLearner
 from jaxrl.training.host.team_policy import KindPolicy, TeamPolicy
 from jaxrl.training.host.threaded import ThreadedKindLearner
+from jaxrl.training.host.together import JoinedKindLearner, Together
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -66,8 +68,15 @@ class Team(NamedTuple):
         return actions, episodes
 
 
-def make_team_of(name: str, kinds: Mapping[str, Kind], *, areas: int, environment: EnvironmentSettings) -> Team:
-    """Fresh learners of a team and what acts for them; `kinds` by behavior.
+def make_team_of(
+    name: str,
+    kinds: Mapping[str, Kind],
+    *,
+    areas: int,
+    environment: EnvironmentSettings,
+    hosts: Together | None = None,
+) -> Team:
+    """Fresh learners of a team and what acts for them, of one host or of several; `kinds` by behavior.
 
     Of `areas` that step alike, in all workers, each gives its share where `collect_size` counts environment steps.
     Raises SettingsError for behaviors that cannot learn together.
@@ -81,7 +90,8 @@ def make_team_of(name: str, kinds: Mapping[str, Kind], *, areas: int, environmen
     for of, kind in kinds.items():
         algorithm = together.kinds[of]
         known = (of, kind.spec, kind.settings, algorithm)
-        learns = ThreadedKindLearner if kind.settings.threaded else KindLearner
+        shared = None if hosts is None else partial(JoinedKindLearner, hosts)
+        learns = shared or (ThreadedKindLearner if kind.settings.threaded else KindLearner)
         own = learns(*known, learner, kind.key, training=True, together=together, team=learners)
         acts = (of, kind.spec, algorithm, kind.programs.actor, own.policy, own.run_key, environment)
         watch = own.watch if isinstance(own, ThreadedKindLearner) else None

@@ -70,7 +70,7 @@ class KindLearner(Learner):
 
     def unfinished(self) -> bool:
         """Whether a behavior of the team has something left to do."""
-        return any(Learner.unfinished(kind) for kind in self.team.values())
+        return any(kind.goes_on() for kind in self.team.values())
 
     def _prepared(self, actor: Collector) -> bool:
         """As of `Learner`: a team learns from everything at once."""

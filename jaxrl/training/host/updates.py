@@ -54,9 +54,13 @@ class Updates:
         if behavior.name in self._threaded:
             self._await(*self._threaded[behavior.name])
         timers = self._recorder.timers
-        with timers(nodes.TRAINER_ADVANCE), timers(nodes.UPDATE_POLICY):
-            with self._interrupt.waiting():
-                behavior.learner.await_program(behavior.collector)
+        with timers(nodes.TRAINER_ADVANCE), timers(nodes.UPDATE_POLICY), self._interrupt.waiting():
+            behavior.learner.await_program(behavior.collector)
+        self.learn(behavior)
+
+    def learn(self, behavior: Behavior) -> None:
+        """One update from what has been collected; nothing interrupts it. Raises DivergedError."""
+        with self._recorder.timers(nodes.TRAINER_ADVANCE), self._recorder.timers(nodes.UPDATE_POLICY):
             metrics = behavior.learn()
         self._tell_all(behavior, metrics)
 

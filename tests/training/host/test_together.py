@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,17 +38,23 @@ SEES = """
 import pickle, sys
 import jax, numpy as np
 from jaxrl.cli import main
-from jaxrl.training.host import behavior, together
+from jaxrl.training.host import behavior, team, together
 
-class Seen(together.JoinedLearner):
+class Noting:
     def learn(self, actor):
         before, began = self.updates, self.state
         metrics = super().learn(actor)
         if before == 0 and self.updates:
             note(("began", self.spec, numbers(began)))
         if self.updates > before:
-            note(("state", self._counted, numbers(self.state)))
+            note(("state", self.counted, numbers(self._known[0])))
         return metrics
+
+class Seen(Noting, together.JoinedLearner):
+    pass
+
+class SeenKind(Noting, together.JoinedKindLearner):
+    pass
 
 class Noted(together.Together):
     def side_by_side(self, rollout, shape):
@@ -62,18 +69,20 @@ def note(what):
     with open(sys.argv[1], "ab") as file:
         pickle.dump(what, file)
 
-behavior.JoinedLearner, together.Together = Seen, Noted
+behavior.JoinedLearner, team.JoinedKindLearner, together.Together = Seen, SeenKind, Noted
 sys.exit(main(sys.argv[2:]))
 """
 """Notes rollouts, and the learner before the first update and after each."""
 
 
-def test_one_host_learns_what_a_learner_without_hosts_learns(tmp_path: Path) -> None:
-    """Bit for bit, with its step; the share of one host is everything."""
+@pytest.mark.parametrize("names", [["Crowd"], pytest.param(["Crowd", "Few"], marks=pytest.mark.slow)])
+def test_one_host_learns_what_a_learner_without_hosts_learns(tmp_path: Path, names: list[str]) -> None:
+    """Bit for bit, with its step, one behavior or a team of two; the share of one host is everything."""
     states = []
     for name, hosts in ("alone", False), ("joined", True):
-        settings = configured(tmp_path, name, Crowd=CROWD)
-        with environment("Crowd") as started:
+        team = {"team": "all"} if len(names) > 1 else {}
+        settings = configured(tmp_path, name, **dict.fromkeys(names, CROWD | team))
+        with environment(*names) as started:
             together = Together(settings) if hosts else None
             with host_loop(settings, started=started, together=together) as loop:
                 loop.run()
@@ -84,7 +93,7 @@ def test_one_host_learns_what_a_learner_without_hosts_learns(tmp_path: Path) -> 
     assert (step, updates) == (joined_step, joined_updates)
     for x, y in zip(alone, joined, strict=True):
         assert (x == y).all()
-    assert together is not None and together.over
+    assert together is not None
     together.count = 3
     assert together.share_of(behavior.algorithm).collect_size == 22, "of 64"
 
@@ -127,12 +136,29 @@ CARTPOLE = {
     "env_settings": {"env_path": "gymnasium:CartPole-v1", "num_envs": 2, "seed": 5, "inline": True},
 }  # fmt: skip
 
+SMALL = {
+    "trainer_type": "poca",
+    "hyperparameters": {"batch_size": 64, "buffer_size": 256, "num_epoch": 2},
+    "network_settings": {"hidden_units": 8, "num_layers": 1, "normalize": True},
+    "max_steps": 1000, "summary_freq": 500, "checkpoint_interval": 100000,
+}  # fmt: skip
+LOCK = {
+    "behaviors": {"Seer": SMALL | {"team": "lock"}, "Runner": SMALL | {"team": "lock"}},
+    "env_settings": {"env_path": "player:lock", "num_areas": 4, "seed": 5},
+}
+STRIKERS = {
+    "behaviors": {"Striker": SMALL | {"max_steps": 2000}, "Goalie": SMALL | {"trainer_type": "ppo"}},
+    "env_settings": {"env_path": "player:strikers_vs_goalie", "num_areas": 4, "seed": 5},
+}
+
 
 class Hosts:
     """Processes of `jaxrl train` that learn together; each notes what it learned from, and what."""
 
-    def __init__(self, folder: Path, name: str, count: int, *flags: str) -> None:
-        (folder / "c.yaml").write_text(yaml.safe_dump(CARTPOLE))
+    def __init__(
+        self, folder: Path, name: str, count: int, *flags: str, settings: Mapping[str, Any] = CARTPOLE
+    ) -> None:
+        (folder / "c.yaml").write_text(yaml.safe_dump(settings))
         address, self.notes, self.said = f"127.0.0.1:{free_ports()}", [], []
         place = {"PYTHONPATH": str(ROOT), "JAXRL_CACHE_DIR": str(folder / "cache"), "JAX_PLATFORMS": "cpu"}
         self.processes = []
@@ -225,6 +251,21 @@ def test_hosts_learn_what_one_learns_from_the_rows_of_all(tmp_path: Path) -> Non
         assert decisions == int(state.step) <= step
         for x, y, key in zip(jax.tree.leaves(state), jax.tree.leaves(expected), keys, strict=True):
             np.testing.assert_allclose(jax.random.key_data(x) if key else x, y, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("settings", [LOCK, STRIKERS], ids=["team", "apart"])
+def test_several_behaviors_over_hosts(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """A team with one critic, and two behaviors of their own: the same bits on both hosts, after each update, twice."""
+    runs = [Hosts(tmp_path, name, 2, settings=settings).end() for name in ("first", "again")]
+    (first, second), (again, _) = runs
+    states = [[(step, bits(state)) for kind, step, state in of if kind == "state"] for of in (first, second, again)]
+    assert states[0] == states[1] == states[2] and len(states[0]) > 3
+    rollouts = [[bits(rollout) for kind, _, rollout in of if kind == "rollout"] for of in (first, second)]
+    assert all(one != two for one, two in zip(*rollouts, strict=True)), "other environments and noise"
+    for name in settings["behaviors"]:
+        assert (tmp_path / "results" / "first" / f"{name}.onnx").stat().st_size > 0
 
 
 @pytest.mark.slow
