@@ -47,6 +47,8 @@ TRACED_ONCE = pytest.mark.usefixtures("traced_once")
 PLAYER, WORKER = "_player.py", "spawn_main"  # words of their command lines
 AWKWARD = "My Games (old) é " + "long" * 20
 """A folder as people have them: spaces, brackets, no ASCII, and long."""
+QUICK = {"*.trainer_type": "ppo"}
+"""For tests of processes, to whom it is one what is learned: programs of half the size."""
 OF_THE_LOOP = {"max_steps", "summary_freq", "checkpoint_interval", "keep_checkpoints"}
 """Settings that no program reads, where no schedule is linear."""
 _MARK = "JAXRL_TEST_RUN"

@@ -18,7 +18,12 @@ from tests.event_files import read_events
 
 pytestmark = trainer.MARKS
 RESTART_TAGS = {"Environment/Worker Restarts", "Environment/Faulty Episodes"}
-RARE = {"*.max_steps": trainer.ENDLESS, "*.checkpoint_interval": trainer.ENDLESS, "env_settings.num_areas": 2}
+RARE = {
+    **trainer.QUICK,
+    "*.max_steps": trainer.ENDLESS,
+    "*.checkpoint_interval": trainer.ENDLESS,
+    "env_settings.num_areas": 2,
+}
 
 
 def count(process: trainer.Trainer, words: str) -> int:

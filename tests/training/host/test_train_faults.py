@@ -9,7 +9,7 @@ import pytest
 from tests import trainer
 
 pytestmark = trainer.MARKS
-ENDLESS = {"*.max_steps": trainer.ENDLESS}
+ENDLESS = {**trainer.QUICK, "*.max_steps": trainer.ENDLESS}
 RARE = {**ENDLESS, "*.checkpoint_interval": trainer.ENDLESS}
 ONCE = {**RARE, "env_settings.max_lifetime_restarts": 0}
 """What a fault means where nobody is started again; where somebody is stands in test_restarts.py."""
@@ -114,13 +114,13 @@ def resumes(tmp_path) -> None:
     results = tmp_path / "results"
     last = trainer.steps(results)[-1]
     assert not (results / "run" / "run_logs" / "timers.json").exists()  # the run had no time to say goodbye
-    configuration = trainer.config(tmp_path, {"*.max_steps": last + 300})
+    configuration = trainer.config(tmp_path, {**trainer.QUICK, "*.max_steps": last + 300})
     assert trainer.train(configuration, results, "--resume") == 0
     assert trainer.steps(results)[-1] > last + 300
 
 
 def test_diverged_training_keeps_the_good_checkpoint(runs, tmp_path, capsys):
-    first = {"*.max_steps": 600, "*.checkpoint_interval": 250}
+    first = {**trainer.QUICK, "*.max_steps": 600, "*.checkpoint_interval": 250}
     assert trainer.train(trainer.config(tmp_path, first), tmp_path) == 0
     before = trainer.steps(tmp_path)
     capsys.readouterr()

@@ -14,7 +14,7 @@ from jaxrl.training.interrupt import EXIT_CODE, SAME_SECONDS, Interrupt, in_thre
 from tests import trainer
 
 pytestmark = trainer.MARKS
-ENDLESS = {"*.max_steps": trainer.ENDLESS, "*.checkpoint_interval": trainer.ENDLESS}
+ENDLESS = {**trainer.QUICK, "*.max_steps": trainer.ENDLESS, "*.checkpoint_interval": trainer.ENDLESS}
 
 
 CODES = {"ctrl-c": 0, "sigterm": 143, "sigterm to the group": 143, "sighup": 129}
