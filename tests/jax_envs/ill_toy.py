@@ -1,20 +1,12 @@
-"""`jaxrl` with the toy as `jax:toy`, in which one area falls ill: python -m tests.jax_envs.ill_toy ILLNESS train ...
-
-ILLNESS is JSON with the fields of `Illness`. The area is known by `luck`, which the toy draws at the start of an
-episode; its episodes never end.
-"""
+"""The toy in which one area falls ill. It is known by `luck`, drawn at the start of an episode, which never ends."""
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
-from jaxrl.cli import main
-from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep
 from tests.jax_envs.toy_jax_env import NEVER, ToySettings, ToyState, make_toy
 
@@ -41,8 +33,3 @@ def make_ill(illness: Illness) -> JaxEnv:
         return after, step._replace(view=step.view._replace(obs=(obs,)), reward=reward)
 
     return toy._replace(step=step)
-
-
-if __name__ == "__main__":
-    ENVIRONMENTS["toy"] = lambda: make_ill(Illness(**json.loads(sys.argv[1])))
-    sys.exit(main(sys.argv[2:]))

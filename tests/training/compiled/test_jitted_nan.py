@@ -2,15 +2,15 @@
 
 Of two seeds the sick one is frozen and the other goes on; a run whose only seed is sick ends with an error.
 
-The environment reaches the command through the registry of JAX environments, in a process of its own.
+The environment reaches the command through the registry of JAX environments, in the process of the tests.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import os
 import subprocess
-import sys
 from functools import cache, partial
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
 from jaxrl.artifacts.checkpoint.tree import to_arrays
+from jaxrl.cli import main
+from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.settings import load_run_settings
 from jaxrl.training.compiled.saver import contents
 from jaxrl.training.compiled.state import JittedState
@@ -31,7 +33,6 @@ from tests.jax_envs.ill_toy import Illness, make_ill
 from tests.jax_envs.toy_jax_env import NAME, quick_jit
 from tests.training.compiled.alone import fresh_states
 
-ROOT = Path(__file__).parents[3]
 SEEDS, AREAS = (5, 6), 3
 STEPS = 11  # decisions in an iteration: 64 agent steps asked for, 3 areas of 2 agents
 AGENT_STEPS = STEPS * AREAS * 2  # in an iteration
@@ -72,13 +73,17 @@ def fresh(folder: Path) -> JittedState:
 
 
 def train(folder: Path, illness: Illness, *flags: str, config: str = "config.yaml") -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, with this environment."""
-    place = {"PYTHONPATH": str(ROOT), "JAXRL_CACHE_DIR": str(folder / "cache"), "JAX_PLATFORMS": "cpu"}
-    words = [sys.executable, "-m", "tests.jax_envs.ill_toy", json.dumps(illness._asdict()), "train", config]
-    return subprocess.run(
-        [*words, *flags], cwd=folder, capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, **place, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
-    )  # fmt: skip
+    """The command in the folder, with this environment."""
+    words, out, error = ["train", config, *flags], io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(error),
+    ):
+        patch.setitem(ENVIRONMENTS, "toy", lambda: make_ill(illness))
+        code = main(words)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), error.getvalue())
 
 
 def state_of(folder: Path, run_id: str) -> dict[str, np.ndarray]:
