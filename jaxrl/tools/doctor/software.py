@@ -11,7 +11,7 @@ from importlib import metadata
 from jaxrl.envs.protobuf import register
 from jaxrl.tools.doctor.findings import Finding, fail, ok, warn
 
-OLDEST, NEWEST = (3, 11), (3, 13)
+OLDEST, NEWEST = (3, 11), (3, 14)
 """Versions of Python that jaxrl is tested on."""
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:(>=|==)\s*([0-9.]+))?")
 

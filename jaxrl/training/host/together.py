@@ -139,6 +139,9 @@ class JoinedLearner(Learner):
     def compile_for(self, actor: Collector, *, at_once: bool = False) -> None:
         """Nothing: how large a rollout is, all hosts together know when they come to learn from it."""
 
+    def _warn_of_few(self, decisions: int) -> None:
+        """Nothing: the agents of a behavior may stand in the games of another host."""
+
     def shapes_of(self, actor: Collector) -> list[tuple[int, ...]]:
         """[T, B, A] of what would be taken from an actor now, of a team by kind; nothing before its first message."""
         if actor.buffer is None:
