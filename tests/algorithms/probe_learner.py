@@ -12,6 +12,7 @@ from jaxrl.algorithms import ALGORITHMS
 from jaxrl.networks.joint import JointValue
 from jaxrl.networks.models import Actor, TeamCritic, ValueNetwork
 from jaxrl.rollout.booking.slots import Source
+from jaxrl.rollout.buffer import trajectory
 from jaxrl.training.host.behavior import Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, learn
@@ -43,10 +44,20 @@ def made(trainer: str, spec: BehaviorSpec):
     algorithm = ALGORITHMS[trainer](spec, settings)
     algorithm = algorithm._replace(init=quick_jit(algorithm.init))
     programs = Programs(
-        ActorPrograms(decide=quick_jit(partial(decide, algorithm, settings.time_horizon), donate_argnums=1)),
+        ActorPrograms(
+            decide=quick_jit(partial(decide, algorithm, settings.time_horizon), donate_argnums=1),
+            allocate=quick_jit(trajectory.init, static_argnames=("spec", "extras", "capacity", "rows", "members")),
+            turn=quick_jit(trajectory.turn),
+        ),
         LearnerPrograms(learn=quick_jit(partial(learn, algorithm), donate_argnums=(0, 1, 2))),
     )
     return settings, algorithm, programs
+
+
+@cache
+def actor(trainer: str, spec: BehaviorSpec):
+    """What the policy says of observations, as one program."""
+    return quick_jit(Actor(spec, made(trainer, spec)[0].network_settings).apply)
 
 
 class Learner:
@@ -81,7 +92,5 @@ class Learner:
 
     def policy(self, *obs: float) -> tuple[np.ndarray, np.ndarray]:
         """Mean action as the environment receives it, and probabilities of the branch."""
-        dist = Actor(self.spec, self.settings.network_settings).apply(
-            self.behavior.state.policy.params, (np.array([[obs]], np.float32),)
-        )
+        dist = actor(self.trainer, self.spec)(self.behavior.state.policy.params, (np.array([[obs]], np.float32),))
         return np.clip(dist.mean[0, 0], -3, 3) / 3, np.asarray(jax.nn.softmax(dist.logits[0, 0]))

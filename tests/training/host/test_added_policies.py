@@ -18,7 +18,7 @@ from tests.toy_runs import configured, environment
 from tests.training.host.test_mapped_policies import same, weights
 
 pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
-TOY = {"max_steps": 600, "time_horizon": 8, "connectors": [{"type": "normalize"}]}
+TOY = {"trainer_type": "ppo", "max_steps": 600, "time_horizon": 8, "connectors": [{"type": "normalize"}]}
 OTHERS = ("Frozen", "Twin", "Loaded")
 
 
