@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from random_streams import RandomStream
 from row_collector import EXTRINSIC, RowCollector, Transition, transitions
-from script import Script
+from script import ONE, Script
 
 from jaxrl.rollout.booking.records import Ending, Ingested
 from jaxrl.rollout.booking.slots import Source
@@ -34,10 +34,11 @@ class WholeEpisodes(RowCollector):
     def __init__(self, **options) -> None:
         super().__init__(horizon=LONG, **options)
         self.running = RunningEpisodes()
+        self.left_out: np.ndarray | None = None  # of the next messages
 
     def feed(self, messages: Mapping[Source, BehaviorMessage]) -> Ingested:
         ingested = super().feed(messages)
-        self.running.note(ingested.steps, self.pages)
+        self.running.note(ingested.steps, self.pages, self.left_out)
         return ingested
 
     def turn(self, turning: np.ndarray) -> None:
@@ -173,6 +174,26 @@ def test_who_moves_to_another_page_leaves_nothing_there() -> None:
     assert [(t.uid, t.serial) for t in collector.take()] == [(1, 1)]
     play.say(end={2: 25})
     assert [(t.uid, t.serial) for t in collector.take()] == [(2, serial) for serial in (1, 2, 3, 4, 5)]
+
+
+def test_decisions_whose_outcome_nobody_will_know_do_not_bring_an_update() -> None:
+    """1 is lost with its second decision open; of its episode the first one alone is learned from, and counts."""
+    play, collector = lone(rows=1)
+    play.say(ask={1: 10})
+    play.say(ask={1: 11}, reward=[1.0])
+    assert collector.slots.discard(ONE) == 1
+    play.say(ask={2: 20})
+    assert collector.running.complete == 1
+    assert [(t.uid, t.serial, t.reward) for t in collector.take()] == [(1, 1, 1.0)]
+
+
+def test_decisions_that_nobody_shall_learn_from_do_not_either() -> None:
+    """Two agents end with one message, and the decision of the first is left out."""
+    play, collector = lone(rows=2)
+    play.say(ask={1: 10, 2: 20})
+    collector.left_out = np.array([[True], [False]])
+    play.say(end={1: 11, 2: 21})
+    assert collector.running.complete == 1
 
 
 def test_what_is_cut_by_hand_counts_as_complete() -> None:

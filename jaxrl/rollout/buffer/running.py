@@ -21,12 +21,13 @@ class RunningEpisodes:
         self._finished = np.zeros(0, np.int64)  # [B], of the running episode
         self._open = np.zeros((0, 0), bool)  # [B, A], a decision awaits its outcome
 
-    def note(self, steps: RowsMessage, pages: Pages) -> None:
-        """One message, which `pages` has counted."""
+    def note(self, steps: RowsMessage, pages: Pages, left_out: np.ndarray | None = None) -> None:
+        """One message, which `pages` has counted; `left_out`: bool [B, A], decisions that nobody shall learn from."""
         self._fit(*steps.deciding.shape)
         arrived = steps.ending != Ending.OPEN
         self._open &= ~arrived
-        self._finished += arrived.sum(-1)
+        counted = arrived & (steps.ending != Ending.DROPPED)
+        self._finished += (counted if left_out is None else counted & ~left_out).sum(-1)
         goes_on = (steps.ending == Ending.CONTINUES).any(-1) | self._open.any(-1)
         over = arrived.any(-1) & ~goes_on
         if over.any():

@@ -99,7 +99,7 @@ class Collector(ABC):
         rows = ingested.rows
         paged.turn(rows, self.fresh)
         action = self._decide(paged, ingested)
-        paged.append(rows)
+        paged.append(rows, ingested.left_out)
         if ingested.vanished and not self._told_of_vanished:
             self._told_of_vanished = True
             log.warning(VANISHED, self.name, ingested.vanished)

@@ -144,11 +144,11 @@ class PagedBuffer:
         self.buffer = self._programs.turn(self.buffer, turning, page.astype(np.int32))
         self.full = self._too_large(pages=2 * pages.given)
 
-    def append(self, steps: RowsMessage) -> None:
-        """The message was added to the buffer."""
+    def append(self, steps: RowsMessage, left_out: np.ndarray | None) -> None:
+        """The message was added to the buffer; `left_out`: as `Ingested.left_out`."""
         self.pages.append(steps)
         if self.running is not None:
-            self.running.note(steps, self.pages)
+            self.running.note(steps, self.pages, left_out)
 
     def taken(self, buffer: Any) -> None:
         """Somebody has learned from the buffer: it goes on as `buffer`, of the same shapes."""
