@@ -230,8 +230,8 @@ MUTATIONS = (
     Mutation(
         "P13",
         "training/host/behavior.py",
-        "return actor.full or actor.fresh > actor.keeps",
-        "return actor.full or actor.fresh > 2 * actor.keeps",
+        "return actor.fresh, actor.keeps",
+        "return actor.fresh, 2 * actor.keeps",
     ),
     Mutation(
         "P15",
