@@ -23,7 +23,7 @@ import pytest
 
 LIMIT = 2 * 2**30
 """Bytes that one process of tests may hold: four side by side fit beside everything else on a machine with 16 GB."""
-RISE = 768 * 2**20
+RISE = 512 * 2**20
 """What the programs of a file may take before they are dropped between two of its tests."""
 FIRST = ("tests/parity/", "tests/training/", "tests/algorithms/")
 """Folders with the longest files, which xdist would leave for the end: there a process waits for the other."""

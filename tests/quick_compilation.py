@@ -29,7 +29,7 @@ def choose() -> None:
         os.environ["XLA_FLAGS"] = wanted
 
 
-UNOPTIMISED = ("compiled", "connectors", "host", "jax_envs", "parity", "training")
+UNOPTIMISED = ("compiled", "connectors", "host", "jax_envs", "parity", "training", "networks", "rewards", "rollout")
 """Folders whose tests compile large programs and run them a few times on little: a fifth to a third less CPU time."""
 SWITCH = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 

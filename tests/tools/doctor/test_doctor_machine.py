@@ -21,7 +21,7 @@ GPU = Accelerator(backend="gpu", kind="NVIDIA H200", count=2)
 GIB = 2**30
 
 
-@pytest.mark.parametrize(("version", "outcome"), [((3, 10), FAIL), ((3, 11), OK), ((3, 13), OK), ((3, 14), WARN)])
+@pytest.mark.parametrize(("version", "outcome"), [((3, 10), FAIL), ((3, 11), OK), ((3, 14), OK), ((3, 15), WARN)])
 def test_python(version, outcome):
     found = software.python(version)
     assert found.outcome is outcome
