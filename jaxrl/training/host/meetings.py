@@ -29,8 +29,8 @@ class Standing(NamedTuple):
 
     finished: int  # decisions since the last meeting
     stopped: bool  # by a rule of the settings' `stop`
-    had: float  # collected, and what is learned from when it is more
-    wanted: float
+    had: int  # collected, and what is learned from when it is more
+    wanted: int
     held: int  # decisions that the buffer holds
     full: bool  # it has no room for more
     shapes: Sequence[tuple[int, ...]]  # [T, B, A] of each rollout; nothing before the first message

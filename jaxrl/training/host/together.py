@@ -53,7 +53,7 @@ class Together:
         """What each host says, plain JSON values, by its number. Waits until all have come, as long as it takes."""
         with ThreadPoolExecutor(1, "jaxrl-together") as thread:
             found = thread.submit(of_each, mine)
-            await_telling(found, lambda: "the other hosts to come to this update")
+            await_telling(found, lambda: "the other hosts to come to a meeting")
         return found.result()
 
     def share(self, state: TrainState, step: int, decisions: int) -> tuple[TrainState, int, int]:
@@ -100,7 +100,7 @@ class JoinedLearner(Learner):
         self._hosts = hosts
         self.finished = 0  # decisions of this host since the last meeting
         self.counted = 0  # the step at the last meeting, the same on all hosts
-        self.ended = False  # by one of the settings' `stop`, or with the run, as all hosts know
+        self.ended = False  # by one of the settings' `stop`, as all hosts know
         self.shapes: list[tuple[int, ...]] = []  # [T, B, A] in which each rollout of the next update has room
         self.owed = 0  # the others' decisions up to it, which the next message counts: what they reach is due then
         self._known_shapes: tuple[Any, list[tuple[int, ...]]] = None, []  # by the sizes of a buffer

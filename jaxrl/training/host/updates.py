@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from jaxrl.artifacts.metrics import timers as nodes
@@ -24,6 +25,7 @@ class Learned(NamedTuple):
 
 
 _NOTHING: Mapping[str, Learned] = {}
+UNINTERRUPTED = nullcontext()
 
 
 class Updates:
@@ -53,14 +55,14 @@ class Updates:
             return
         if behavior.name in self._threaded:
             self._await(*self._threaded[behavior.name])
-        timers = self._recorder.timers
-        with timers(nodes.TRAINER_ADVANCE), timers(nodes.UPDATE_POLICY), self._interrupt.waiting():
-            behavior.learner.await_program(behavior.collector)
-        self.learn(behavior)
+        self.learn(behavior, self._interrupt.waiting())
 
-    def learn(self, behavior: Behavior) -> None:
-        """One update from what has been collected; nothing interrupts it. Raises DivergedError."""
-        with self._recorder.timers(nodes.TRAINER_ADVANCE), self._recorder.timers(nodes.UPDATE_POLICY):
+    def learn(self, behavior: Behavior, waiting: AbstractContextManager[None] = UNINTERRUPTED) -> None:
+        """One update from what has been collected; `waiting`: around the wait for its program. Raises DivergedError."""
+        timers = self._recorder.timers
+        with timers(nodes.TRAINER_ADVANCE), timers(nodes.UPDATE_POLICY):
+            with waiting:
+                behavior.learner.await_program(behavior.collector)
             metrics = behavior.learn()
         self._tell_all(behavior, metrics)
 

@@ -258,3 +258,33 @@ def test_lessons_are_those_of_the_first_host(tmp_path: Path) -> None:
         pass
     assert first.told == [0.0, 1.0, 2.0] and second.told in ([0.0, 1.0, 2.0], [0.0, 2.0])
     assert first.updates == second.updates
+
+
+def test_a_run_ends_where_its_last_step_is_reached_and_tells_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """8 decisions of each host come with a message: all end within two of step 100, long before an update (640)."""
+    sees = [{"Crowd": Part(4)}, {"Crowd": Part(4)}]
+    settings = SMALL | {"max_steps": 100, "summary_freq": 100, "hyperparameters": {"buffer_size": 640}}
+    with caplog.at_level(logging.INFO), _hosts(tmp_path, sees, LONG, Crowd=settings) as (first, second):
+        pass
+    assert first.updates == second.updates == [] and first.steps == second.steps
+    assert 100 < first.steps["Crowd"] <= 132
+    assert caplog.text.count("Crowd. Step: 100.") == 2, "on both"
+
+
+def test_a_buffer_without_room_is_emptied_where_nobody_learns_from_what_it_holds(tmp_path: Path) -> None:
+    """As without hosts; while something in it can be learned from it waits for the others."""
+    settings = configured(tmp_path, Crowd=FAST)
+    with environment("Crowd") as started, host_loop(settings, started=started, together=Together(settings)) as loop:
+        for _, _ in zip(range(5), loop.iterate(), strict=False):
+            pass
+        assert loop.meetings is not None
+        collector = loop.behaviors["Crowd"].collector
+        assert collector.paged is not None and collector.held > 0
+        collector.paged.full = True
+        loop.meetings.discard()
+        assert collector.full and loop.meetings.due
+        collector.held = 0
+        loop.meetings.discard()
+        assert not collector.full and not loop.meetings.due

@@ -139,6 +139,8 @@ def test_timers(run):
         nodes += node.get("children", {}).values()
     gauges = tree["gauges"]
     assert {f"{NAME}.Policy.Entropy.mean", f"{NAME}.Environment.CumulativeReward.sum"} <= set(gauges)
+    updates = gauges[f"{NAME}.Buffer.AgentSteps"]["count"]
+    assert trainer_advance["_update_policy"]["count"] == updates, "each is timed once, with its wait"
     assert all(set(gauge) == {"value", "min", "max", "count"} for gauge in gauges.values())
 
 
