@@ -128,7 +128,8 @@ def test_of_a_deleted_folder_it_is_taken_anew_and_said_so(tmp_path, caplog, monk
     monkeypatch.setattr(logging.getLogger("jaxrl"), "propagate", True)
     with RunLock(tmp_path / "run"):
         for _ in range(2):
-            shutil.rmtree(tmp_path / "run")
+            (tmp_path / "run").rename(tmp_path / "deleted")  # at once: the thread may make it anew at any moment
+            shutil.rmtree(tmp_path / "deleted")
             deadline = time.monotonic() + 20.0
             while not (tmp_path / "run" / NAME).exists() and time.monotonic() < deadline:
                 time.sleep(0.05)

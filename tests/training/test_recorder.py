@@ -278,7 +278,8 @@ def test_a_run_whose_folder_is_deleted_goes_on_in_a_new_one(tmp_path: Path, log:
         files._tracks[NAME].statistics = Summaries()
         files.write_summary(NAME, 1, training=True)
         save(files, 1)
-        shutil.rmtree(folder.path)
+        folder.path.rename(tmp_path / "deleted")  # at once: the lock is watched by a thread that makes the folder anew
+        shutil.rmtree(tmp_path / "deleted")
         files.write_summary(NAME, 2, training=True)
         assert folder.configuration.exists() and (folder.logs / "manifest.json").exists(), "also if it is killed now"
         files.checkpoints.save(NAME, 1, partial(snapshot, files, 1), 1.0, final=True)
