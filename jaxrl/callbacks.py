@@ -114,10 +114,7 @@ class Callbacks:
         """It is over; what is written into `custom_metrics`, `hist_data` and `media` still counts."""
 
     def on_policy_updated(self, policy: str, metrics: Mapping[str, float], step: int) -> None:
-        """A policy has learned; metrics as the algorithm names them, in their own units, and the trainer step.
-
-        Written without `step`, as before 0.7, it is called without.
-        """
+        """A policy has learned; metrics as the algorithm names them, in their own units, and the trainer step."""
 
     def on_checkpoint_saved(self, policy: str, step: int) -> None:
         """A checkpoint of this trainer step is on disk."""

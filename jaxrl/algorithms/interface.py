@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -119,39 +118,7 @@ def alone(step: Callable[..., Any]) -> CriticStep:
     return lambda *of_each: [step(*arguments) for arguments in zip(*of_each, strict=True)]
 
 
-class _Fields(NamedTuple):
-    init: Callable[[jax.Array], TrainState]
-    act: Callable[[PolicyState, tuple[Any, ...], Any, Any, jax.Array], Decision]
-    storage: Storage
-    learn: Callable[[TrainState, Any], tuple[TrainState, Metrics]]
-    estimate: Callable[[TrainState, Rollout], Metrics]
-    collect_size: int  # agent decisions from one `add` to the next: how much of the streams a buffer has to hold
-    extras: Extras  # names and shapes, per member, of what `act` notes beside an action
-    memories: Extras  # names and shapes, per member, of what is remembered between two decisions; () without memory
-    team_rows: bool  # rows hold whole teams (True) or single agents
-    connectors: Chain | None = None  # what stands between environment and `act`: it all is made for `connectors.spec`
-    score_action: Callable[..., tuple[Action, dict[str, jax.Array]]] | None = None
-    critic_step: Callable[[PolicyState, tuple[Any, ...], Any, Decision], Any] | None = None
-    with_traced_settings: Callable[[dict[str, jax.Array]], Algorithm] | None = None
-    noise: Callable[[jax.Array, tuple[int, ...]], Any] | None = None
-    policy: PolicyNetwork | None = None
-    watch: Callable[[TrainState, Rollout], TrainState] | None = None
-    copied: Copied | None = None
-    signal_rewards: SignalRewards | None = None
-    parts: Any = None
-    places: int | None = None
-
-
-RENAMED = {
-    "period": "collect_size",
-    "remember": "critic_step",
-    "adopt": "score_action",
-    "varied": "with_traced_settings",
-}
-"""Fields of `Algorithm` by the names that they had until 0.6."""
-
-
-class Algorithm(_Fields):
+class Algorithm(NamedTuple):
     """Pure functions; sizes and settings are bound when it is made.
 
     init:     (key) → TrainState; the key is consumed.
@@ -183,31 +150,28 @@ class Algorithm(_Fields):
               (`algorithms.team`). None: it learns alone.
     places:   P, of a team whose members have a policy each: they are in the order of their places, A at most
               P or whole teams of P (`networks.places`), and the parameters have a leading axis P. None: they share one.
-
-    Fields are also taken and read by the names that they had until 0.6 (`RENAMED`), with a FutureWarning.
     """
 
-    __slots__ = ()
-
-    if not TYPE_CHECKING:  # types are those of the fields
-
-        def __new__(cls, *fields, **named):
-            return super().__new__(cls, *fields, **_renamed(named))
-
-        def _replace(self, **named):
-            return super()._replace(**_renamed(named))
-
-        def __getattr__(self, name):
-            if name not in RENAMED:
-                raise AttributeError(f"Algorithm has no field {name!r}")
-            return getattr(self, *_renamed({name: None}))
-
-
-def _renamed(named: dict[str, Any]) -> dict[str, Any]:
-    """Fields by their names of today."""
-    for old in named.keys() & RENAMED.keys():
-        warnings.warn(f"Algorithm.{old} is called {RENAMED[old]} now: write that", FutureWarning, stacklevel=3)
-    return {RENAMED.get(name, name): value for name, value in named.items()}
+    init: Callable[[jax.Array], TrainState]
+    act: Callable[[PolicyState, tuple[Any, ...], Any, Any, jax.Array], Decision]
+    storage: Storage
+    learn: Callable[[TrainState, Any], tuple[TrainState, Metrics]]
+    estimate: Callable[[TrainState, Rollout], Metrics]
+    collect_size: int  # agent decisions from one `add` to the next: how much of the streams a buffer has to hold
+    extras: Extras  # names and shapes, per member, of what `act` notes beside an action
+    memories: Extras  # names and shapes, per member, of what is remembered between two decisions; () without memory
+    team_rows: bool  # rows hold whole teams (True) or single agents
+    connectors: Chain | None = None  # what stands between environment and `act`: it all is made for `connectors.spec`
+    score_action: Callable[..., tuple[Action, dict[str, jax.Array]]] | None = None
+    critic_step: Callable[[PolicyState, tuple[Any, ...], Any, Decision], Any] | None = None
+    with_traced_settings: Callable[[dict[str, jax.Array]], Algorithm] | None = None
+    noise: Callable[[jax.Array, tuple[int, ...]], Any] | None = None
+    policy: PolicyNetwork | None = None
+    watch: Callable[[TrainState, Rollout], TrainState] | None = None
+    copied: Copied | None = None
+    signal_rewards: SignalRewards | None = None
+    parts: Any = None
+    places: int | None = None
 
 
 def nothing_remembered(algorithm: Algorithm, lead: tuple[int, ...] = ()) -> Any:

@@ -10,8 +10,6 @@ It is called like one of jaxrl's; what it gives is checked while it is traced, s
 
 from __future__ import annotations
 
-import inspect
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -37,7 +35,6 @@ def make_own(name: str, spec: BehaviorSpec, settings: OwnSignalSettings) -> Rewa
     made = _called(say, load(Kind.REWARD_SIGNAL, address, where=where), spec, settings)
     if not isinstance(made, RewardSignal):
         raise OwnCodeError(f"{say} returns a {type(made).__name__}, expected a jaxrl.RewardSignal")
-    made = _as_before(say, made)
 
     def init(key: jax.Array) -> Any:
         return jax.tree.map(jnp.asarray, _called(f"{say}: init", made.init, key))
@@ -67,23 +64,6 @@ def make_own(name: str, spec: BehaviorSpec, settings: OwnSignalSettings) -> Rewa
     if made.watch is not unmoved:
         checked = checked._replace(watch=named["watch"])
     return checked if made.gradient is None else checked._replace(gradient=named["gradient"], apply=named["apply"])
-
-
-def _as_before(say: str, made: RewardSignal) -> RewardSignal:
-    """Until 0.6 signals were given the rollout, and called it so: they still are, with one warning."""
-    try:
-        names = list(inspect.signature(made.reward).parameters)[:2]
-    except (TypeError, ValueError):  # what is written in C says nothing of its arguments
-        return made
-    if made.of_rollout or names[1:] != ["rollout"]:
-        return made
-    warnings.warn(
-        f"{say}: a signal is given the transitions, not the rollout: call them so in reward and learn, with `valid` "
-        "for `acted`, or write RewardSignal(..., of_rollout=True)",
-        FutureWarning,
-        stacklevel=2,
-    )
-    return made._replace(of_rollout=True)
 
 
 def _called(say: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import yaml
 
 import jaxrl
 from jaxrl.algorithms import ALGORITHMS, TRAINER_TYPES
-from jaxrl.algorithms.interface import RENAMED
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.cli import main
 from jaxrl.cli.device import _show_as
@@ -146,20 +144,6 @@ def test_it_stands_in_the_registry() -> None:
     assert isinstance(made, jaxrl.Algorithm) and made.collect_size == settings.hyperparameters.buffer_size
     with pytest.raises(SettingsError, match=r"value_weigth: unknown key, did you mean value_weight\?"):
         jaxrl.make_settings(NAME, hyperparameters={"value_weigth": 0.25})
-
-
-def test_names_of_fields_until_0_6_still_work() -> None:
-    made = jaxrl.make_algorithm(SPEC, jaxrl.make_settings("ppo"))
-    fields = made._asdict()
-    old = {old: fields.pop(new) for old, new in RENAMED.items()}
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        again = jaxrl.Algorithm(**fields, **old)
-        assert again == made and again._replace(period=7).collect_size == 7 and made.varied is old["varied"]
-    assert {str(warning.category.__name__) for warning in said} == {"FutureWarning"} and len(said) == 4 + 1 + 1
-    assert "Algorithm.varied is called with_traced_settings now" in str(said[-1].message)
-    with pytest.raises(AttributeError, match="no field 'perod'"):
-        made.perod  # noqa: B018
 
 
 OWN = """

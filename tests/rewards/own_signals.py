@@ -59,15 +59,6 @@ def make_guess(spec: Any, settings: Any) -> jaxrl.RewardSignal:
     return jaxrl.RewardSignal(reward=reward, init=init, learn=learn)
 
 
-def make_before(spec: Any, settings: Any) -> jaxrl.RewardSignal:
-    """As signals were until 0.6: what its team was paid, of a rollout."""
-
-    def reward(state: Any, rollout: Any, *, cooperative: bool) -> jax.Array:
-        return jnp.where(rollout.acted, rollout.group_reward, 0.0)
-
-    return jaxrl.RewardSignal(reward=reward)
-
-
 def make_keys(spec: Any, settings: Any) -> jaxrl.RewardSignal:
     """Notes the keys that it is given."""
 

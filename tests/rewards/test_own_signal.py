@@ -122,14 +122,6 @@ def test_a_signal_is_made_once_and_not_at_all_where_nobody_learns() -> None:
     assert [settings.reward_signals["guess"], settings.reward_signals["second_guess"]] == MADE
 
 
-def test_one_of_before_is_given_the_rollout_with_a_warning() -> None:
-    settings, rollout = made("ppo", {"paid": {"type": f"{PLACE}:make_before"}}), random_rollout(3)
-    with pytest.warns(FutureWarning, match=r"reward_signals.paid: .*:make_before: a signal is given the transitions"):
-        signals = bind(SPEC, settings)
-    paid = signals.rewards(signals.init(jax.random.key(0)), rollout, cooperative=False)["paid"]
-    np.testing.assert_array_equal(paid, np.where(rollout.acted, rollout.group_reward, 0.0))
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_compiled_run_goes_on_bit_for_bit(tmp_path: Path) -> None:

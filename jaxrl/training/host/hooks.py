@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -46,10 +45,7 @@ class Hooks:
 
     def _call(self, each: Callbacks, method: str, *arguments: Any) -> Any:
         try:
-            function = getattr(each, method)
-            if method == "on_policy_updated" and not _takes(function, len(arguments)):
-                arguments = arguments[:-1]
-            return function(*arguments)
+            return getattr(each, method)(*arguments)
         except JaxrlError:  # of the run itself: says what is wrong
             raise
         except Exception as error:
@@ -68,15 +64,6 @@ class MappedBy(Callbacks):
 
     def policy_mapping(self, agent: AgentRecord, episode: Episode, worker: int) -> str | Follows | None:
         return self._function(agent, episode, worker)
-
-
-def _takes(function: Any, count: int) -> bool:
-    """Whether it can be called with so many arguments."""
-    try:
-        inspect.signature(function).bind(*[None] * count)
-    except TypeError:
-        return False
-    return True
 
 
 def _name(callbacks: Callbacks) -> str:

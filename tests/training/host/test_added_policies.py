@@ -56,7 +56,7 @@ class Adding(Callbacks):
         self.asked += 1
         return ("Toy", *OTHERS)[self.asked % 4] if self.at_first else "Toy"
 
-    def on_policy_updated(self, policy: str, metrics: Mapping[str, float]) -> None:
+    def on_policy_updated(self, policy: str, metrics: Mapping[str, float], step: int) -> None:
         self.updates[policy] = self.updates.get(policy, 0) + 1
         if self.at_first:
             self.at_last = {name: weights(self.run, name) for name in ("Toy", *OTHERS)}

@@ -194,7 +194,7 @@ class Steering(Callbacks):
                 self.run.step("Nobody")
             self.run.stop()
 
-    def on_policy_updated(self, policy: str, metrics: Mapping[str, float]) -> None:  # pyright: ignore
+    def on_policy_updated(self, policy: str, metrics: Mapping[str, float], step: int) -> None:
         self.updates += 1
 
     def on_checkpoint_saved(self, policy: str, step: int) -> None:

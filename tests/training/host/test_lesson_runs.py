@@ -206,7 +206,7 @@ class Reporting(Callbacks):
     def on_episode_end(self, episode: Episode) -> None:
         episode.custom_metrics["two"] = 2.0
 
-    def on_policy_updated(self, policy: str, metrics: Mapping[str, float]) -> None:
+    def on_policy_updated(self, policy: str, metrics: Mapping[str, float], step: int) -> None:
         self.run.report("Mine/Three", 3.0)
 
 

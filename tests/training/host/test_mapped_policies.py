@@ -86,7 +86,7 @@ class Half(Watching):
     def on_episode_step(self, episode: Episode) -> None:
         self.living = episode
 
-    def on_policy_updated(self, policy: str, metrics: Mapping[str, float]) -> None:
+    def on_policy_updated(self, policy: str, metrics: Mapping[str, float], step: int) -> None:
         assert policy == "Toy"
         assert self.removed or same(weights(self.run, "Old"), self.first), "it does not learn"
         assert not same(weights(self.run, "Toy"), self.first)
