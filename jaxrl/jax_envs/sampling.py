@@ -50,11 +50,21 @@ def intervals_of(values: Sequence[ParameterValue]) -> int:
 
 def distribution(value: ParameterValue, intervals: int) -> Distribution:
     """A number or a sampler as numpy numbers, with room for `intervals` of them, at least 1."""
-    if not isinstance(value, SamplerSpec):
-        return _distribution(CONSTANT, (value, 0.0), np.zeros((0, 2)), intervals, 0)
-    if value.kind == "gaussian":
-        return _distribution(GAUSSIAN, value.values, np.zeros((0, 2)), intervals, value.seed)
-    return _distribution(UNIFORM, (0.0, 0.0), np.array(value.values).reshape(-1, 2), intervals, value.seed)
+    kind, bell, bounds, seed = CONSTANT, (value, 0.0), np.zeros((0, 2)), 0
+    if isinstance(value, SamplerSpec):
+        seed = value.seed
+        if value.kind == "gaussian":
+            kind, bell = GAUSSIAN, value.values
+        else:
+            kind, bell, bounds = UNIFORM, (0.0, 0.0), np.array(value.values).reshape(-1, 2)
+    low, high, up_to = (np.full(intervals, unused, np.float32) for unused in (0, 0, 1))
+    if count := len(bounds):
+        low[:count], high[:count] = bounds.T
+        length = bounds[:, 1] - bounds[:, 0]
+        length = length if length.any() else np.ones(count)  # of single points each is as likely
+        up_to[: count - 1] = (np.cumsum(length) / length.sum())[:-1]
+    mean, st_dev = np.array(bell, np.float32)
+    return Distribution(np.int32(kind), mean, st_dev, low, high, up_to, np.int32(seed))
 
 
 def of_seeds(values: Sequence[ParameterValue], intervals: int) -> np.ndarray | Distribution:
@@ -115,23 +125,3 @@ def draw(of: Distribution, key: Array) -> Array:
     place = jnp.minimum(low + jax.random.uniform(place_key) * (high - low), high)  # rounding must not pass a bound
     bell = of.mean + of.st_dev * jax.random.normal(place_key)
     return jnp.where(of.kind == CONSTANT, of.mean, jnp.where(of.kind == GAUSSIAN, bell, place))
-
-
-def _distribution(kind: int, bell: Sequence[float], bounds: np.ndarray, intervals: int, seed: int) -> Distribution:
-    count = len(bounds)
-    low, high, up_to = np.zeros(intervals), np.zeros(intervals), np.ones(intervals)
-    if count:
-        low[:count], high[:count] = bounds.T
-        length = bounds[:, 1] - bounds[:, 0]
-        length = length if length.any() else np.ones(count)  # of single points each is as likely
-        up_to[: count - 1] = (np.cumsum(length) / length.sum())[:-1]
-    mean, st_dev = bell
-    return Distribution(
-        kind=np.int32(kind),
-        mean=np.float32(mean),
-        st_dev=np.float32(st_dev),
-        low=low.astype(np.float32),
-        high=high.astype(np.float32),
-        up_to=up_to.astype(np.float32),
-        seed=np.int32(seed),
-    )

@@ -15,7 +15,7 @@ from jaxrl.artifacts.checkpoint.loop import require_loop_of_run
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, is_compiled, parse_address
 from jaxrl.envs.foreign.arguments import ArgumentsError, keyword_arguments
-from jaxrl.settings import PROCESSES, BehaviorSettings, EnvironmentSettings, RunSettings, SettingsError
+from jaxrl.settings import PROCESSES, EnvironmentSettings, RunSettings, SettingsError
 from jaxrl.settings.behavior import BehavioralCloningSettings
 from jaxrl.settings.networks import ENCODERS
 from jaxrl.settings.rewards import GAILSettings
@@ -128,14 +128,10 @@ def _not_together(settings: RunSettings) -> Iterator[str]:
                 yield f"{where}.{key}: got a section, expected null"
         if behavior.threaded:
             yield f"{where}.threaded: got true, expected false"
-        yield from _not_shared(where, behavior)
+        if behavior.places is not None:
+            yield f"{where}.hyperparameters.share_policy: got false, expected true"
         if behavior.trainer_type == "sac":
             yield f"{where}.trainer_type: got sac, expected an algorithm that learns on-policy (ppo, poca, mappo, coma)"
-
-
-def _not_shared(where: str, behavior: BehaviorSettings) -> Iterator[str]:
-    if behavior.places is not None:
-        yield f"{where}.hyperparameters.share_policy: got false, expected true"
 
 
 def check_resume(settings: RunSettings) -> None:

@@ -69,13 +69,7 @@ def load_trained(
     Of a run with S seeds, whose checkpoint has a leading axis S on every array, the one that training_status.json calls
     the best, or else the first, with a warning.
 
-    Args:
-      spec: of the environment that it shall play; None: as the checkpoint notes it.
-      behavior: None: the only one of the run.
-      checkpoint_at: a step, or the path of a checkpoint; None: the latest.
-      seed: the number of a seed, as its folder of events has it, instead of the best.
-      deterministic: the mean or most likely action instead of a sample, also where the settings say otherwise.
-      trust: import code that the folder names (an algorithm or network of somebody's own), see `jaxrl.trust`.
+    `spec`: of the environment that it shall play; None: as the checkpoint notes it. The others as of `jaxrl.load`.
 
     Raises:
       UntrustedError: the folder names code that the user has not named, and `trust` is false.

@@ -54,24 +54,14 @@ def train(
     Raises:
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
     """
-    with ExitStack() as stack:
-        try:
-            loop = stack.enter_context(
-                host_loop(
-                    settings,
-                    console,
-                    started,
-                    callbacks=callbacks,
-                    policy_mapping=policy_mapping,
-                    together=together,
-                )
-            )
-        except _NotStarted:
-            log.info("Interrupted before the environments had started; nothing to save.")
-            if together is not None:
-                Meetings(together, {}, Lessons({}, 0)).leave()
-        else:
+    how = {"callbacks": callbacks, "policy_mapping": policy_mapping, "together": together}
+    try:
+        with host_loop(settings, console, started, **how) as loop:
             loop.run()
+    except _NotStarted:
+        log.info("Interrupted before the environments had started; nothing to save.")
+        if together is not None:
+            Meetings(together, {}, Lessons({}, 0)).leave()
 
 
 @contextmanager

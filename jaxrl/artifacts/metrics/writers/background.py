@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class BackgroundWriter:
-    """Hands every call on to the writer that `make` gives, in order, from a thread.
+    """A `StatisticsWriter` that hands every call on to the one that `make` gives, in order, from a thread.
 
     What fails is told once in a run, and lost; the next call is tried all the same, and `make` again if it has failed.
 
@@ -54,15 +54,12 @@ class BackgroundWriter:
         self._thread.start()
 
     def hyperparameters(self, settings: Mapping[str, Any], step: int) -> None:
-        """As `StatisticsWriter`."""
         self.put(lambda writer: writer.hyperparameters(settings, step))
 
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
-        """As `StatisticsWriter`."""
         self.put(lambda writer: writer.summaries(step, summaries))
 
     def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
-        """As `StatisticsWriter`."""
         self.put(lambda writer: writer.images(step, images))
 
     def hang_up(self) -> None:
