@@ -16,12 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl.algorithms.interface import (
-    LARGEST_LOG_RATIO,
-    Metrics,
-    Params,
-    TrainState,
-)
+from jaxrl.algorithms.interface import LARGEST_LOG_RATIO, Metrics, Params, TrainState
 from jaxrl.learning import losses
 from jaxrl.learning.cloning import Cloning
 from jaxrl.networks import actions

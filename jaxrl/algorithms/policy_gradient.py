@@ -15,15 +15,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.interface import (
-    Algorithm,
-    Decision,
-    Metrics,
-    PolicyState,
-    SignalRewards,
-    Storage,
-    TrainState,
-)
+from jaxrl.algorithms.interface import Algorithm, Decision, Metrics, PolicyState, SignalRewards, Storage, TrainState
 from jaxrl.algorithms.parts import Parts, Seen
 from jaxrl.algorithms.preparing import evaluated, prepare
 from jaxrl.algorithms.updating import DRAWN, optimizer_of, update

@@ -12,10 +12,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.interface import (
-    Metrics,
-    TrainState,
-)
+from jaxrl.algorithms.interface import Metrics, TrainState
 from jaxrl.algorithms.parts import Batch, Parts, Seen, groups_of
 from jaxrl.learning import losses, returns, sequences
 from jaxrl.learning.trajectories import mean_over_trajectories

@@ -10,11 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl.algorithms.interface import (
-    LARGEST_LOG_RATIO,
-    Metrics,
-    TrainState,
-)
+from jaxrl.algorithms.interface import LARGEST_LOG_RATIO, Metrics, TrainState
 from jaxrl.algorithms.parts import Batch, Groups, Now, Parts, groups_of
 from jaxrl.learning import adam, minibatches
 from jaxrl.learning.schedules import BETA_MINIMUM, EPSILON_MINIMUM, LEARNING_RATE_MINIMUM, make_schedule

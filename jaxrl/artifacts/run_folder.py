@@ -181,12 +181,7 @@ class RunFolder:
             self._remove_old_run()
 
     def initial_checkpoint(
-        self,
-        behavior_id: str,
-        initialize_from: str | None = None,
-        init_path: str | None = None,
-        *,
-        quiet: bool = False,
+        self, behavior_id: str, initialize_from: str | None = None, init_path: str | None = None, *, quiet: bool = False
     ) -> Path | None:
         """The checkpoint folder a behavior's weights start from, None for new weights. Raises CheckpointError.
 

@@ -128,13 +128,7 @@ class TrainingStatus:
             self._values.setdefault(category, {})[key] = value
 
     def add_checkpoint(
-        self,
-        behavior: str,
-        step: int,
-        onnx: Path,
-        reward: float | None,
-        auxiliary: Sequence[Path] = (),
-        keep: int = 0,
+        self, behavior: str, step: int, onnx: Path, reward: float | None, auxiliary: Sequence[Path] = (), keep: int = 0
     ) -> None:
         """Append a checkpoint and forget the oldest beyond `keep` (<= 0 keeps all); the same step is replaced.
 

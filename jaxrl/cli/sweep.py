@@ -22,13 +22,7 @@ from jaxrl.cli.leaving import leaving_at_once
 from jaxrl.cli.search import Search, check_search, make_trials
 from jaxrl.cli.sweep_processes import folder_of, train_in_processes
 from jaxrl.envs.address import is_compiled
-from jaxrl.settings import (
-    RunSettings,
-    SettingsError,
-    load_run_settings,
-    with_drawn_seed,
-    with_seed,
-)
+from jaxrl.settings import RunSettings, SettingsError, load_run_settings, with_drawn_seed, with_seed
 from jaxrl.settings.inheritance import merge
 from jaxrl.settings.loading import without_remarks
 from jaxrl.settings.reading import read_yaml

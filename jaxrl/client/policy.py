@@ -307,13 +307,7 @@ def _unflat(tree: Any, lead: tuple[int, ...]) -> Any:
 
 
 def evaluate(
-    run: str | Path,
-    environment: str,
-    *,
-    episodes: int,
-    seed: int = 0,
-    deterministic: bool = False,
-    trust: bool = False,
+    run: str | Path, environment: str, *, episodes: int, seed: int = 0, deterministic: bool = False, trust: bool = False
 ) -> list[float]:
     """The return of each episode, the mean over its teams.
 

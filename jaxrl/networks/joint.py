@@ -94,12 +94,7 @@ class JointCritic(Critic):
         self.baselines = Linear(len(self.signals), head_uniform)
 
     def step(
-        self,
-        obs: Obs,
-        action_encoding: jax.Array,
-        present: jax.Array,
-        max_team: jax.Array,
-        memory: Carry | Sequences,
+        self, obs: Obs, action_encoding: jax.Array, present: jax.Array, max_team: jax.Array, memory: Carry | Sequences
     ) -> tuple[tuple[jax.Array, jax.Array], Carry]:
         """Value and baseline, and the memory after these observations and actions."""
         own, (of_value, of_baseline) = self.members(obs, action_encoding, present), of_both(memory)

@@ -172,12 +172,7 @@ class TeamCritic(Critic):
         self.values = Linear(len(self.signals), head_uniform)
 
     def step(
-        self,
-        obs: Obs,
-        action_encoding: jax.Array,
-        present: jax.Array,
-        max_team: jax.Array,
-        memory: Carry | Sequences,
+        self, obs: Obs, action_encoding: jax.Array, present: jax.Array, max_team: jax.Array, memory: Carry | Sequences
     ) -> tuple[tuple[jax.Array, jax.Array], Carry]:
         """Value and baseline, and the memory after these observations and actions."""
         o, oa = self.embed(obs, action_encoding, present)

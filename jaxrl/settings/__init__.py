@@ -1,12 +1,6 @@
 """YAML and flags to frozen, strict, typed settings, under the names of ML-Agents' configuration files. No JAX here."""
 
-from jaxrl.settings.behavior import (
-    LARGEST_STEP,
-    BehaviorSettings,
-    Hyperparameters,
-    ScheduleType,
-    SelfPlaySettings,
-)
+from jaxrl.settings.behavior import LARGEST_STEP, BehaviorSettings, Hyperparameters, ScheduleType, SelfPlaySettings
 from jaxrl.settings.environment_parameters import Curriculum, EnvironmentParameter, Lesson, Sampler, constants
 from jaxrl.settings.loading import behavior_settings_for, load_run_settings, remarks, to_yaml
 from jaxrl.settings.networks import MemorySettings, NetworkSettings

@@ -18,17 +18,7 @@ from pydantic import (
     field_validator,
 )
 
-from jaxrl.settings.section import (
-    Boolean,
-    Integer,
-    Location,
-    NonNegative,
-    Number,
-    Section,
-    Text,
-    expected,
-    nearest,
-)
+from jaxrl.settings.section import Boolean, Integer, Location, NonNegative, Number, Section, Text, expected, nearest
 
 
 class SamplerParameters(Section):

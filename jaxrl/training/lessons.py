@@ -191,10 +191,7 @@ class Lessons:
             for name, number in self._numbers.items()
         }
         behaviors = {
-            name: {
-                "returns": list(map(_plain, returns)),
-                "team_returns": list(map(_plain, self._team_returns[name])),
-            }
+            name: {"returns": list(map(_plain, returns)), "team_returns": list(map(_plain, self._team_returns[name]))}
             for name, returns in self._returns.items()
         }
         return {"parameters": parameters, "behaviors": behaviors}

@@ -183,11 +183,7 @@ def matched(old: Sequence[ObservationSpec], new: Sequence[ObservationSpec]) -> d
     By name first, then by name without the size that it tells, then by shape. Only vectors may have another size.
     """
     found: dict[int, int] = {}
-    for alike in (
-        lambda sensor: sensor.name,
-        lambda sensor: _SIZE.sub("", sensor.name),
-        lambda sensor: sensor.shape,
-    ):
+    for alike in (lambda sensor: sensor.name, lambda sensor: _SIZE.sub("", sensor.name), lambda sensor: sensor.shape):
         for i, sensor in enumerate(new):
             free = (j for j, before in enumerate(old) if j not in found.values() and _comparable(before, sensor))
             place = None if i in found else next((j for j in free if alike(old[j]) == alike(sensor)), None)

@@ -20,15 +20,7 @@ from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, Renderin
 from jaxrl.envs.interface import BadDataError, EnvironmentFailure
 from jaxrl.envs.parameters import Draws
 from jaxrl.own_code import calling
-from jaxrl.types import (
-    Action,
-    Aggregation,
-    BehaviorMessage,
-    CopyFault,
-    EnvironmentStat,
-    EnvMessage,
-    ParameterValue,
-)
+from jaxrl.types import Action, Aggregation, BehaviorMessage, CopyFault, EnvironmentStat, EnvMessage, ParameterValue
 
 logger = logging.getLogger(__name__)
 

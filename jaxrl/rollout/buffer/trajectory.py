@@ -234,10 +234,7 @@ def _current(state: TrajectoryState, living: jax.Array) -> Cells:
     newest = unpack(_at(state, last[:, None]), state.layout)
     decided = unpack(_at(state, jnp.where(waits, state.open_at, last[:, None])), state.layout)
     return decided._replace(
-        obs=newest.obs,
-        present=newest.present & living[:, None],
-        acted=waits,
-        outcome=jnp.zeros_like(newest.outcome),
+        obs=newest.obs, present=newest.present & living[:, None], acted=waits, outcome=jnp.zeros_like(newest.outcome)
     )
 
 

@@ -124,10 +124,7 @@ BENCHMARKS = (
         "camera",
         "camera.py",
         ("side",),
-        (
-            Figure("{} agent steps/s", "agent_steps_per_second", "higher"),
-            Figure("decode {} us", "decode_us"),
-        ),
+        (Figure("{} agent steps/s", "agent_steps_per_second", "higher"), Figure("decode {} us", "decode_us")),
         packages=("mlagents_envs", "psutil"),
     ),
 )

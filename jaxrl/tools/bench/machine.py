@@ -49,12 +49,7 @@ def machine(device: str | None = None) -> Machine:
             f"--device {device}: JAX offers only {found.count} x {found.kind} ({found.backend}); install jax for that "
             "device, see that the system lists it, or leave --device out."
         )
-    return Machine(
-        cpu=platforms.processor(),
-        cores=platforms.cores(),
-        platform=platform.platform(),
-        accelerator=found,
-    )
+    return Machine(cpu=platforms.processor(), cores=platforms.cores(), platform=platform.platform(), accelerator=found)
 
 
 def commit(folder: Path) -> Commit | None:

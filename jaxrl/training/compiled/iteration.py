@@ -18,9 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxrl.algorithms.interface import (
-    acting,
-)
+from jaxrl.algorithms.interface import acting
 from jaxrl.algorithms.team import TeamAlgorithm
 from jaxrl.artifacts.metrics.statistics import ELO
 from jaxrl.training.compiled import connectors, league, opponents

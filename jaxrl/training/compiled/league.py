@@ -75,9 +75,7 @@ def begun_anew(settings: LeagueSettings, state: LeagueState, which: Array, step:
     size = 1 + settings.exploiters
     left = jnp.where(leads(len(step), size), which.reshape(-1, size).sum(1).repeat(size), which)
     return LeagueState(
-        played=select(~which, state.played, 0.0),
-        begun=jnp.where(which, step, state.begun),
-        joined=state.joined + left,
+        played=select(~which, state.played, 0.0), begun=jnp.where(which, step, state.begun), joined=state.joined + left
     )
 
 

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrl.algorithms.interface import (
-    Algorithm,
-)
+from jaxrl.algorithms.interface import Algorithm
 from jaxrl.algorithms.team import TeamAlgorithm
 from jaxrl.jax_envs.scene import JaxScene, Sizes
 from jaxrl.training.compiled.contest import rivals_of

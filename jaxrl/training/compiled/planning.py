@@ -14,10 +14,7 @@ from jaxrl.jax_envs.sampling import Distribution, of_episode, of_first_seed
 from jaxrl.jax_envs.scene import JaxScene, scene_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.settings.teams import check_places
-from jaxrl.training.compiled.arguments import (
-    check_acting,
-    check_values,
-)
+from jaxrl.training.compiled.arguments import check_acting, check_values
 from jaxrl.training.compiled.checks import check_sides, check_teams, check_trainer, with_teams
 from jaxrl.training.compiled.contest import contest, rivals_of
 from jaxrl.training.compiled.opponents import Rivals, groups_of, rival_algorithm

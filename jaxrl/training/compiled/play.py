@@ -92,11 +92,7 @@ World = tuple[Areas, dict[str, Play]]
 
 
 def start_play(
-    scene: JaxScene,
-    algorithms: Mapping[str, Algorithm],
-    keys: Array,
-    areas: int,
-    parameters: Mapping[str, Value],
+    scene: JaxScene, algorithms: Mapping[str, Algorithm], keys: Array, areas: int, parameters: Mapping[str, Value]
 ) -> World:
     """Begin an episode in each of E = `areas` areas of every seed. `keys` [S] are consumed.
 
@@ -108,11 +104,7 @@ def start_play(
 
 
 def start_anew(
-    scene: JaxScene,
-    algorithms: Mapping[str, Algorithm],
-    world: World,
-    which: Array,
-    parameters: Mapping[str, Value],
+    scene: JaxScene, algorithms: Mapping[str, Algorithm], world: World, which: Array, parameters: Mapping[str, Value]
 ) -> World:
     """Begin another episode in all areas of the seeds of which `which` [S] is True; the rest as in `start_play`."""
     areas, plays = world

@@ -11,21 +11,14 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from jaxrl.algorithms.interface import (
-    Metrics,
-    TrainState,
-)
+from jaxrl.algorithms.interface import Metrics, TrainState
 from jaxrl.jax_envs.interface import Areas
 from jaxrl.jax_envs.sampling import Value
 from jaxrl.training.compiled.contest import TURN, rivals_of
 from jaxrl.training.compiled.opponents import RivalState
 from jaxrl.training.compiled.play import Play, Transitions, World
 from jaxrl.training.compiled.recent_returns import RecentReturns
-from jaxrl.training.compiled.stacking import (
-    EpisodeFigures,
-    Moments,
-    together,
-)
+from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, together
 
 
 class JittedState(struct.PyTreeNode):

@@ -29,12 +29,7 @@ from jaxrl.jax_envs.scene import JaxScene, scene_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.settings.teams import teams_of
 from jaxrl.training.compiled import trainer_checkpoint
-from jaxrl.training.compiled.arguments import (
-    UNFITTING,
-    check_arguments,
-    check_fit,
-    seed_numbers,
-)
+from jaxrl.training.compiled.arguments import UNFITTING, check_arguments, check_fit, seed_numbers
 from jaxrl.training.compiled.checks import check_memory
 from jaxrl.training.compiled.evaluation import Evaluate, evaluate
 from jaxrl.training.compiled.iteration import begin_anew, iterate_several
@@ -168,14 +163,7 @@ def make_scene_trainer(
     mesh = mesh_of(list(devices or jax.devices()), max(seeds // size, 1), areas)  # leagues are not divided
     cache_by_default()
     plan = plan_of(
-        env,
-        algorithms,
-        settings,
-        areas=areas,
-        seeds=seeds,
-        parameters=parameters,
-        values=values,
-        newest=newest,
+        env, algorithms, settings, areas=areas, seeds=seeds, parameters=parameters, values=values, newest=newest
     )
     learners = plan.learners
     begin = jax.jit(partial(start, plan), compiler_options=quick_options(mesh.devices.flat[0].platform))

@@ -14,14 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxrl import mesh
-from jaxrl.algorithms.interface import (
-    Algorithm,
-    Counts,
-    Metrics,
-    TrainState,
-    replays,
-    store_rollout,
-)
+from jaxrl.algorithms.interface import Algorithm, Counts, Metrics, TrainState, replays, store_rollout
 from jaxrl.algorithms.team import TeamAlgorithm
 from jaxrl.artifacts.metrics.statistics import tag_of
 from jaxrl.jax_envs.interface import TeamView
@@ -32,15 +25,7 @@ from jaxrl.training.compiled.plan import Learner
 from jaxrl.training.compiled.play import Made, Play, Transitions, remembered
 from jaxrl.training.compiled.recent_returns import counted as with_recent
 from jaxrl.training.compiled.recent_returns import newest
-from jaxrl.training.compiled.stacking import (
-    Moments,
-    figures,
-    first_fault,
-    moments,
-    stack,
-    stack_team,
-    teams_over,
-)
+from jaxrl.training.compiled.stacking import Moments, figures, first_fault, moments, stack, stack_team, teams_over
 from jaxrl.training.compiled.state import IterationLog, JittedState
 from jaxrl.training.signal_rewards import episode_sums, paid_by_decision
 

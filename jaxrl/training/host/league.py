@@ -66,11 +66,7 @@ class League:
             self._behaviors.policies.route(behavior_id, policy, place)
 
     def turn(
-        self,
-        over: Mapping[str, Sequence[EpisodeRecords]],
-        learned: Collection[str],
-        changed: bool,
-        foe: Side | None,
+        self, over: Mapping[str, Sequence[EpisodeRecords]], learned: Collection[str], changed: bool, foe: Side | None
     ) -> bool:
         """What follows from one message; after the turns of the main agents. True: all have to begin anew.
 

@@ -153,13 +153,7 @@ class Following:
 class OpenEpisodes:
     """What actors, policies and those who follow episodes know of all workers."""
 
-    def __init__(
-        self,
-        settings: RunSettings,
-        recorder: HostRecorder,
-        behaviors: Behaviors,
-        hooks: Hooks,
-    ) -> None:
+    def __init__(self, settings: RunSettings, recorder: HostRecorder, behaviors: Behaviors, hooks: Hooks) -> None:
         self.following: Following | None = None  # from the first behaviors on, where somebody follows episodes
         self._settings = settings
         self._recorder = recorder

@@ -34,9 +34,7 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
         if algorithm.connectors is None
         else jax.jit(partial(decide, without_learning(algorithm), time_horizon), donate_argnums=(1, 4)),
         allocate=jax.jit(
-            trajectory.init,
-            static_argnames=("spec", "extras", "capacity", "rows", "members"),
-            compiler_options=quick,
+            trajectory.init, static_argnames=("spec", "extras", "capacity", "rows", "members"), compiler_options=quick
         ),
         turn=jax.jit(trajectory.turn, donate_argnums=0, compiler_options=quick),
         turn_whole=jax.jit(whole_episodes.turn, donate_argnums=0, compiler_options=quick),

@@ -194,8 +194,5 @@ def _part(
         action = steps.taken.action
         theirs = Taken(steps.taken.agent_id[kept], Action(action.continuous[kept], action.discrete[kept]))
     return BehaviorMessage(
-        ended=some(steps.ended, ended),
-        deciding=some(steps.deciding, deciding),
-        infos=steps.infos,
-        taken=theirs,
+        ended=some(steps.ended, ended), deciding=some(steps.deciding, deciding), infos=steps.infos, taken=theirs
     )

@@ -69,12 +69,7 @@ class Team(NamedTuple):
 
 
 def make_team_of(
-    name: str,
-    kinds: Mapping[str, Kind],
-    *,
-    areas: int,
-    environment: EnvironmentSettings,
-    hosts: Together | None = None,
+    name: str, kinds: Mapping[str, Kind], *, areas: int, environment: EnvironmentSettings, hosts: Together | None = None
 ) -> Team:
     """Fresh learners of a team and what acts for them, of one host or of several; `kinds` by behavior.
 

@@ -36,12 +36,7 @@ class BackgroundWriter:
     """
 
     def __init__(
-        self,
-        service: str,
-        make: Callable[[], Any],
-        advice: str,
-        told: set[str],
-        close_seconds: float = CLOSE_SECONDS,
+        self, service: str, make: Callable[[], Any], advice: str, told: set[str], close_seconds: float = CLOSE_SECONDS
     ) -> None:
         self._service, self._make, self._advice, self._told = service, make, advice, told
         self._close_seconds = close_seconds
