@@ -151,8 +151,8 @@ def test_event_files_are_read_in_parts_as_they_were_at_once(tmp_path):
     curve = found.curves["Environment/Cumulative Reward"]
     np.testing.assert_array_equal(curve.step, np.arange(5_000))
     np.testing.assert_allclose(curve.value, np.arange(5_000) / 2)
-    write_events(folder, {1: 10.0, 3: 30.0}, "a", resume_step=2)
+    write_events(folder, {1: 10.0, 3: 30.0}, "a", resume_step=1)
     again = read_folder(folder)
-    assert again.begun_at == 2 and again.curves["a"].step.tolist() == [1, 3]
+    assert again.begun_at == 1 and again.curves["a"].step.tolist() == [1, 3]
     assert again.curves["a"].value.tolist() == [10.0, 30.0]
     assert again.curves["Environment/Cumulative Reward"].step.tolist() == [0, 1]

@@ -124,7 +124,7 @@ class Recorder:
 
         Args:
           described: its settings as plain values, and what belongs to them.
-          step: trainer step that it starts at; a resumed run's older points at or after it are dropped.
+          step: trainer step that it starts at; a resumed run's older points after it are dropped.
           events: folders of its event files.
         """
         if not self.begun:

@@ -39,7 +39,7 @@ class StatisticsFiles:
 
         Args:
           events: folders of its event files.
-          step: trainer step that it starts at; a resumed run's older points at or after it are dropped.
+          step: trainer step that it starts at; a resumed run's older points after it are dropped.
         """
         opened = self._writers[name] = []
         resumed = self._settings.checkpoint_settings.resume

@@ -43,9 +43,9 @@ def open_writer(place: Place) -> TensorBoardWriter:
 class TensorBoardWriter:
     """Appends the summaries of one behavior to a new event file in `<run>/<Behavior>/`.
 
-    TensorBoard joins the files of a folder. With `resume_step` it also drops older points at or after that step: they
-    were written between the checkpoint that is continued and the end of the interrupted run. Folder and file are made
-    with the first thing written.
+    TensorBoard joins the files of a folder. With `resume_step` it also drops older points after that step: they were
+    written between the checkpoint that is continued and the end of the interrupted run. A summary of that very step
+    came before the checkpoint, and is not written again. Folder and file are made with the first thing written.
 
     `summaries` and `hyperparameters` raise ArtifactError when the disk is full. What they were to write is lost then,
     all of it, and the file is as before: half a record would hide whatever follows it.
@@ -57,8 +57,8 @@ class TensorBoardWriter:
         self._file = AppendedFile(self.path, self._opened)
         self._head = [Event(wall_time=time.time(), file_version="brain.Event:2")]
         if resume_step is not None:
-            start = SessionLog(status=SessionLog.START)
-            self._head.append(Event(wall_time=time.time(), step=resume_step, session_log=start))
+            start = SessionLog(status=SessionLog.START)  # TensorBoard drops what is at its step or later
+            self._head.append(Event(wall_time=time.time(), step=resume_step + 1, session_log=start))
 
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
         """Write a scalar per tag, and a histogram `<tag>_hist` where there is one, labelled with `step`; flush."""

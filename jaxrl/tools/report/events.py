@@ -62,8 +62,8 @@ class SeedEvents(NamedTuple):
 def read_folder(folder: Path) -> SeedEvents:
     """Join the event files directly in `folder`, as TensorBoard does.
 
-    A session that continues a checkpoint (SessionLog START at its step) drops the older points at or after that step;
-    of two values at one step the later counts. Raises ReportError for a damaged file.
+    A session that continues a checkpoint (SessionLog START one step after it) drops the older points from there on; of
+    two values at one step the later counts. Raises ReportError for a damaged file.
     """
     points = Points()
     begun_at = 0
@@ -71,8 +71,8 @@ def read_folder(folder: Path) -> SeedEvents:
         begun_at = points.step  # ML-Agents writes no START
         for event, _ in read_events(path):
             if event.session_log.status == SessionLog.START:
-                begun_at = event.step
-                points.drop_from(begun_at)
+                begun_at = event.step - 1
+                points.drop_from(event.step)
             for value in event.summary.value:
                 if value.HasField("simple_value"):
                     points.add(value.tag, event.step, value.simple_value)

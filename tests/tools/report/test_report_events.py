@@ -23,7 +23,7 @@ def test_what_was_written_is_read(tmp_path):
 def test_a_resumed_run_drops_what_came_after_its_checkpoint(tmp_path):
     write_events(tmp_path, {1000: 0.1, 2000: 0.2, 3000: 0.3})
     write_events(tmp_path, {2500: 0.7}, resume_step=2000)  # the interrupted run was at 3,000, its checkpoint at 2,000
-    assert points(tmp_path) == pytest.approx({1000: 0.1, 2500: 0.7})
+    assert points(tmp_path) == pytest.approx({1000: 0.1, 2000: 0.2, 2500: 0.7})
     assert read_folder(tmp_path).begun_at == 2000
     write_events(tmp_path, {3500: 0.9})  # ML-Agents does not say where it goes on
     assert read_folder(tmp_path).begun_at == 2500

@@ -30,7 +30,7 @@ def open_writer(place: Place) -> CsvWriter:
 class CsvWriter(StatisticsWriter):
     """Appends lines to `<folder>/metrics.csv`, all of a summary or none of them.
 
-    With `resume_step` the lines at or after that step are dropped first, as TensorBoard drops such points; so is what a
+    With `resume_step` the lines after that step are dropped first, as TensorBoard drops such points; so is what a
     killed run has left of a line. Every method raises ArtifactError when the disk is full; the next one tries again.
     """
 
@@ -63,8 +63,8 @@ class CsvWriter(StatisticsWriter):
         return opened
 
     def _kept(self) -> str:
-        """The whole lines of before the step that is continued from."""
+        """The whole lines up to the step that is continued from."""
         assert self._resume_step is not None
         lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
         steps = ((line, line.partition(",")[0]) for line in lines if line.endswith("\n"))
-        return "".join(line for line, step in steps if step.isdecimal() and int(step) < self._resume_step)
+        return "".join(line for line, step in steps if step.isdecimal() and int(step) <= self._resume_step)
