@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.booking.slots import Slots, Source
 from tests.helpers import decision_steps, make_spec, message, terminal_steps
@@ -72,6 +74,19 @@ def test_group_id_that_goes_on_counts_every_episode_by_itself() -> None:
         )
         assert (first.group_returns, first.team_returns) == ([1.0, 1.0], [1.0])
         assert (second.group_returns, second.team_returns) == ([2.0, 2.0], [2.0])
+
+
+@pytest.mark.parametrize("team_rows", [True, False])
+def test_a_team_is_over_with_its_last_member_though_another_moves_in_with_that_message(team_rows: bool) -> None:
+    """With rows of single agents, PPO's, nothing was told of 1."""
+    over, last = run(
+        ({}, {"agents": [1, 2], "groups": [7, 8]}),
+        (team(1, group_reward=[5.0]), team(2, group_reward=[3.0])),
+        (team(2, group_reward=[1.0]), {}),
+        team_rows=team_rows,
+    )
+    assert (over.group_returns, over.team_returns, over.last_rewards) == ([5.0], [5.0], [5.0])
+    assert (last.group_returns, last.team_returns, last.last_rewards) == ([4.0], [4.0], [1.0])
 
 
 def test_restart_under_the_same_id_starts_at_zero() -> None:

@@ -75,6 +75,7 @@ class Episodes:
         self._over: list[tuple[int, float, list[float], int]] = []  # row, own reward, records and place in them
         self._moved: list[tuple[tuple[int, int], SoFar]] = []  # into another slot with this message
         self._team_of: dict[tuple[int, int], Team] = {}  # slot → team
+        self._joining: list[tuple[tuple[int, int], Source, int, int]] = []  # another team in the same slot
         self._alive: dict[Team, int] = {}
         self._kinds: dict[Team, set[int]] = {}  # kinds of members that a living team has had
         self._last: dict[Team, list[_Last]] = {}  # who ended with this message
@@ -117,9 +118,12 @@ class Episodes:
         )
 
     def change_team(self, slot: tuple[int, int], source: Source, group_id: int, *, kind: int = 0) -> None:
-        """The agent in `slot` belongs to another team from now on, or to none."""
+        """The agent in `slot` belongs to another team, or to none, once those that end with this message are told.
+
+        One whose last members end now is over all the same, as where a newcomer asks under its group id.
+        """
         self._leave_team(slot)
-        self._join(slot, source, group_id, kind)
+        self._joining.append((slot, source, group_id, kind))
 
     def decide(self, slots: Places, rewards: np.ndarray) -> None:
         """Agents that had a decision before decide again; rewards float32 [N, 2], own and group."""
@@ -193,6 +197,9 @@ class Episodes:
                 mates[place] += float(earned[row]) - own
             for slot, so_far in self._moved:
                 self._mates[slot] += float(earned[so_far.row]) - so_far.paid
+        for joining in self._joining:
+            self._join(*joining)
+        self._joining.clear()
         self._paid[:] = 0.0
         self._over.clear()
         self._last.clear()
