@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import platform
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from importlib import metadata
+
+from packaging.requirements import Requirement
 
 from jaxrl.envs.protobuf import register
 from jaxrl.tools.doctor.findings import Finding, fail, ok, warn
 
 OLDEST, NEWEST = (3, 11), (3, 14)
 """Versions of Python that jaxrl is tested on."""
-_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:(>=|==)\s*([0-9.]+))?")
 
 
 def software() -> Iterator[Finding]:
@@ -36,21 +36,20 @@ def python(version: tuple[int, ...]) -> Finding:
 
 def packages(requirements: Iterable[str]) -> Finding:
     """What jaxrl needs, as its own metadata say: "name>=version", some with "; python_version ..."."""
-    wanted = [match for text in requirements if _applies(text) and (match := _REQUIREMENT.match(text))]
+    wanted = [of for of in map(Requirement, requirements) if of.marker is None or of.marker.evaluate({"extra": ""})]
     if not wanted:
         return warn("packages", "jaxrl is not installed, it runs from its source: what it needs is not known",
                     "pip install -e . in its folder")  # fmt: skip
     found, missing = [], []
-    for match in wanted:
-        name, sign, version = match.groups()
+    for of in wanted:
         try:
-            installed = metadata.version(name)
+            installed = metadata.version(of.name)
         except metadata.PackageNotFoundError:
-            missing.append((f"{name} is not installed", name))
+            missing.append((f"{of.name} is not installed", of.name))
             continue
-        found.append(f"{name} {installed}")
-        if version and not _fits(installed, sign, version):
-            missing.append((f"{name} is {installed}, needed is {sign}{version}", f"{name}{sign}{version}"))
+        found.append(f"{of.name} {installed}")
+        if not of.specifier.contains(installed, prereleases=True):
+            missing.append((f"{of.name} is {installed}, needed is {of.specifier}", f"{of.name}{of.specifier}"))
     if missing:
         names = " ".join(f"'{name}'" for _, name in missing)
         return fail("packages", "; ".join(text for text, _ in missing), f"{sys.executable} -m pip install {names}")
@@ -78,17 +77,3 @@ def _requirements() -> list[str]:
         return metadata.requires("jaxrl") or []
     except metadata.PackageNotFoundError:
         return []
-
-
-def _applies(requirement: str) -> bool:
-    """Whether it is none of an extra, and meant for this Python."""
-    _, _, marker = requirement.partition(";")
-    if "extra" in marker:
-        return False
-    newer = re.search(r"python_version\s*>=\s*[\"']3\.(\d+)", marker)
-    return newer is None or sys.version_info >= (3, int(newer.group(1)))
-
-
-def _fits(installed: str, sign: str, version: str) -> bool:
-    numbers = [tuple(int(part) for part in re.findall(r"\d+", text)[:3]) for text in (installed, version)]
-    return numbers[0] >= numbers[1] if sign == ">=" else numbers[0] == numbers[1]
