@@ -62,9 +62,8 @@ def parse_address(env_path: str | None) -> Address:
     if match is None:
         return Address(kind=Kind.UNITY, name=env_path)
     prefix, name = match.groups()
-    for kind in PREFIXED:
-        if prefix == kind:
-            return Address(kind=kind, name=name)
+    if prefix in PREFIXED:
+        return Address(kind=Kind(prefix), name=name)
     path = f"a path is written with a folder before it: ./{env_path}"
     known = unknown(f"{env_path}", prefix, PREFIXED, what=f"no kind of environment is called {prefix}", suffix=":")
     raise UnknownEnvironmentError(f"{known}; {path}")

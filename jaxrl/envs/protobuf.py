@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -86,8 +87,9 @@ def _register_messages() -> tuple[ModuleType, ...]:
         file = descriptor_pb2.FileDescriptorProto.FromString(_serialized_descriptor(path))
         files[file.name] = file
     parent = importlib.import_module(_OBJECTS)
+    imports = {name: [other for other in file.dependency if other in files] for name, file in files.items()}
     modules = []
-    for name in _dependencies_first(files):
+    for name in TopologicalSorter(imports).static_order():  # the descriptor pool refuses unknown imports
         module = _build_module(files[name])
         sys.modules[module.__name__] = module
         setattr(parent, module.__name__.rpartition(".")[2], module)
@@ -112,22 +114,6 @@ def _serialized_descriptor(path: Path) -> bytes:
     raise JaxrlError(
         f"{path}: no serialized descriptor found; jaxrl needs mlagents-envs 0.28.0, reinstall that release"
     )
-
-
-def _dependencies_first(files: dict[str, descriptor_pb2.FileDescriptorProto]) -> list[str]:
-    """Names of `files`, each after all that it imports: the descriptor pool refuses unknown imports."""
-    order: list[str] = []
-
-    def visit(name: str) -> None:
-        if name in order or name not in files:
-            return
-        for dependency in files[name].dependency:
-            visit(dependency)
-        order.append(name)
-
-    for name in files:
-        visit(name)
-    return order
 
 
 def _build_module(file: descriptor_pb2.FileDescriptorProto) -> ModuleType:
