@@ -90,6 +90,17 @@ def test_agents_in_turns_are_asked_one_at_a_time_with_their_masks_and_both_learn
     env.close()
 
 
+def test_a_step_that_returns_nothing_is_said_to():
+    from mpe2 import simple_tag_v3
+
+    env = simple_tag_v3.parallel_env()
+    area = PettingZooArea(env, teams=True)
+    area.reset(3, None)
+    env.step = lambda actions: None
+    with pytest.raises(ValueError, match=r"returned a NoneType, expected \(observations, .*as PettingZoo 1.24 has it"):
+        area.step({})
+
+
 def test_a_worker_process_of_it():
     name = "mpe2.simple_spread_v3"
     with EnvPool(factory(name, areas=2, team_reward=True, arguments={"max_cycles": 2}), 1) as pool:

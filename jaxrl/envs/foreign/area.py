@@ -81,3 +81,8 @@ class WrappedArea:
 def mappings(infos: Any) -> dict[Any, Mapping[Any, Any]]:
     """Those of the agents that have any."""
     return {agent: told for agent, told in (infos or {}).items() if isinstance(told, Mapping)}
+
+
+def handed_back(answer: Any) -> str:
+    """Words for what a `reset` or `step` returned that is not what its library defines."""
+    return f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
-from jaxrl.envs.foreign.area import AreaOutcome, WrappedArea
+from jaxrl.envs.foreign.area import AreaOutcome, WrappedArea, handed_back
 
 AGENT = "agent"
 _LIVING, _NOBODY = (AGENT,), ()
@@ -33,7 +33,7 @@ class GymnasiumArea(WrappedArea):
         """Raises whatever the environment raises; ValueError: it returns something else than Gymnasium defines."""
         answer = self._begun(seed, options)
         if not isinstance(answer, tuple) or len(answer) != 2:
-            raise ValueError(f"returned {_kind(answer)}, expected a pair (observation, info)")
+            raise ValueError(f"returned {handed_back(answer)}, expected a pair (observation, info)")
         obs, info = answer
         return _outcome(obs, 0.0, False, False, info)
 
@@ -42,7 +42,7 @@ class GymnasiumArea(WrappedArea):
         answer: Any = self._env.step(actions[AGENT])
         if not isinstance(answer, tuple) or len(answer) != 5:
             expected = "(observation, reward, terminated, truncated, info)"
-            raise ValueError(f"returned {_kind(answer)}, expected {expected}, as Gymnasium (not gym) has it")
+            raise ValueError(f"returned {handed_back(answer)}, expected {expected}, as Gymnasium (not gym) has it")
         return _outcome(*answer)
 
 
@@ -57,7 +57,3 @@ def _outcome(obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) 
         living=living,
         asked=living,
     )
-
-
-def _kind(answer: Any) -> str:
-    return f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"

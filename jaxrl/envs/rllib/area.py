@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from jaxrl.envs.foreign.area import AreaOutcome, WrappedArea, mappings
+from jaxrl.envs.foreign.area import AreaOutcome, WrappedArea, handed_back, mappings
 
 ALL = "__all__"
 
@@ -44,8 +44,8 @@ class MultiAgentArea(WrappedArea):
         """As `reset`."""
         answer: Any = self._env.step(dict(actions))
         if not isinstance(answer, tuple) or len(answer) != 5:
-            got = f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
-            raise ValueError(f"returned {got}, expected (observations, rewards, terminateds, truncateds, infos)")
+            expected = "(observations, rewards, terminateds, truncateds, infos)"
+            raise ValueError(f"returned {handed_back(answer)}, expected {expected}")
         terminated, truncated = answer[2], answer[3]
         if ALL not in terminated:
             raise ValueError(f"returned terminateds without {ALL!r}, which says whether the episode of all is over")
