@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
+from flax.traverse_util import unflatten_dict
 
 from jaxrl.artifacts.checkpoint import manifest
 from jaxrl.artifacts.checkpoint import store as checkpoint
-from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
 from jaxrl.cli import main
 from jaxrl.rollout.noise import noise_key
@@ -54,7 +54,7 @@ def arrays_of(path: Path) -> dict[str, Any]:
         return jax.random.wrap_key_data(jnp.asarray(zeros)) if "key" in entry else zeros
 
     leaves = checkpoint.read_info(path).leaves
-    return checkpoint.restore(path, trees.nest({name: blank(entry) for name, entry in leaves.items()}))
+    return checkpoint.restore(path, unflatten_dict({name: blank(entry) for name, entry in leaves.items()}, sep="/"))
 
 
 def move_to(run: Path, step: int) -> None:

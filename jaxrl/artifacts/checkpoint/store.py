@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from jaxrl import unfinished
 from jaxrl.artifacts import files
@@ -197,7 +198,7 @@ def _write(partial: Path, arrays: Mapping[str, np.ndarray], document: Mapping[st
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     with _quiet(), _array_store() as checkpointer:
-        checkpointer.save(partial / folders.ARRAYS, args=ocp.args.PyTreeSave(trees.nest(arrays)))
+        checkpointer.save(partial / folders.ARRAYS, args=ocp.args.PyTreeSave(unflatten_dict(arrays, sep="/")))
     files.write_json(partial / METADATA, document)
     manifest.write(partial)
     files.sync_tree(partial)
@@ -220,7 +221,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
     """
     try:
         with _quiet(), _array_store() as checkpointer:
-            return trees.unnest(checkpointer.restore(path.absolute() / folders.ARRAYS))
+            return flatten_dict(checkpointer.restore(path.absolute() / folders.ARRAYS), sep="/")
     except Exception as error:  # every kind of damage has its own exception in the array store
         raise DamagedError(path, _brief(error)) from error
 

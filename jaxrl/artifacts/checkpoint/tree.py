@@ -1,4 +1,4 @@
-"""A pytree as a nested dictionary of numpy arrays and back, leaf by leaf, so that a mismatch can be named.
+"""A pytree as a dictionary of numpy arrays and back, leaf by leaf, so that a mismatch can be named.
 
 What the leaves are (dtype and shape of each, by path) lies in the checkpoint's JSON: a checkpoint is judged before its
 arrays are read, typed PRNG keys remember their generator, and arrays of size zero, which the array store refuses
@@ -21,8 +21,8 @@ _PYTHON = {"int": jnp.integer, "float": jnp.floating, "bool": jnp.bool_}
 
 def leaf_paths(tree: Any) -> list[tuple[str, Any]]:
     """(path, leaf) of every leaf; a path is the field names, keys and indices joined by "/"."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return [("/".join(_entry(entry) for entry in path), leaf) for path, leaf in leaves]
+    leaves = jax.tree.leaves_with_path(tree)
+    return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
 
 
 def leaves_of(tree: Any) -> dict[str, dict[str, Any]]:
@@ -40,29 +40,6 @@ def to_arrays(tree: Any) -> dict[str, np.ndarray]:
     plain = {path: jax.random.key_data(leaf) if is_key(leaf) else leaf for path, leaf in leaf_paths(tree)}
     arrays = {path: np.asarray(value) for path, value in jax.device_get(plain).items()}
     return {path: array for path, array in arrays.items() if array.size}
-
-
-def nest(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Paths to nested dictionaries, so that a checkpoint can also be opened with orbax alone."""
-    nested: dict[str, Any] = {}
-    for path, value in arrays.items():
-        *parents, name = path.split("/")
-        folder = nested
-        for parent in parents:
-            folder = folder.setdefault(parent, {})
-        folder[name] = value
-    return nested
-
-
-def unnest(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The inverse of `nest`."""
-    flat: dict[str, Any] = {}
-    for name, value in nested.items():
-        if isinstance(value, Mapping):
-            flat.update(unnest(value, f"{prefix}{name}/"))
-        else:
-            flat[prefix + name] = value
-    return flat
 
 
 def rebuild(template: Any, arrays: Mapping[str, Any], saved: Leaves) -> Any:
@@ -87,14 +64,6 @@ def leaf_mismatches(saved: Leaves, wanted: Leaves) -> list[str]:
     return lines + [
         f"{path}: {_text(saved[path])} in the checkpoint, not used now" for path in saved if path not in wanted
     ]
-
-
-def _entry(entry: Any) -> str:
-    """One step of a path: the field name, dictionary key or index without punctuation."""
-    for attribute in ("name", "key", "idx"):
-        if hasattr(entry, attribute):
-            return str(getattr(entry, attribute))
-    raise TypeError(f"a pytree node gives no usable path entry: {entry!r}")
 
 
 def is_key(leaf: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import unflatten_dict
 
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
@@ -26,4 +27,4 @@ def state_of(path: Path) -> dict[str, Any]:
         return jax.random.wrap_key_data(jnp.asarray(zeros)) if "key" in entry else zeros
 
     leaves = checkpoint.read_info(path).leaves
-    return checkpoint.restore(path, trees.nest({name: blank(dict(e)) for name, e in leaves.items()}))
+    return checkpoint.restore(path, unflatten_dict({name: blank(dict(e)) for name, e in leaves.items()}, sep="/"))
