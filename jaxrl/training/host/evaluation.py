@@ -48,8 +48,12 @@ class Evaluation:
         self._absent: set[str] = set()  # those that it does not have: policies that only a mapping hands out
 
     def due(self, behavior: Behavior, before: int) -> int | None:
-        """The step of the evaluation that is due since the trainer step was `before`, or None."""
-        if not behavior.training or not behavior.unfinished() or behavior.name in self._absent:
+        """The step of the evaluation that is due since the trainer step was `before`, or None.
+
+        One that is due with the very steps that end the training is played, as a summary is written.
+        """
+        learned = before <= behavior.settings.last_step and not behavior.stopped
+        if not behavior.training or not (learned or behavior.unfinished()) or behavior.name in self._absent:
             return None
         return due(behavior.settings, before, behavior.step).evaluation
 
@@ -171,10 +175,9 @@ def _statistics(records: list[EpisodeRecords], episodes: int) -> dict[str, Summa
     own, group, length = EVALUATED
     alone = not any(record.team_returns for record in records)
     count = episodes if alone else None
-    paid = [x for record in records for x in record.group_returns]
     columns = {
         own: [x for record in records for x in record.returns][:count],
-        group: paid if any(paid) else [],
+        group: [x for record in records for x in record.group_returns],
         length: [x for record in records for x in record.lengths][:count],
     }
     collected = StatsAggregator()

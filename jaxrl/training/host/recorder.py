@@ -281,7 +281,7 @@ class HostRecorder(Recorder):
 
     def evaluated(self, behavior: Behavior, step: int, found: dict[str, Summary]) -> None:
         """Episodes were played beside the training at this step."""
-        self.write_evaluation(behavior.name, step, [found])
+        self.write_evaluation(behavior.name, step, [self._statistics[behavior.name].of_evaluation(found)])
         self.judged(behavior)
 
     def judged(self, behavior: Behavior) -> None:

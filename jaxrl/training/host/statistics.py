@@ -12,7 +12,7 @@ from jaxrl.artifacts.metrics.episode_figures import EpisodeFigures, EpisodeNumbe
 from jaxrl.artifacts.metrics.statistics import RECENT_EPISODES, StatsAggregator, Summary, tag_of
 from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.following.followed import Episode
-from jaxrl.settings import BehaviorSettings
+from jaxrl.settings import EVALUATED, BehaviorSettings
 from jaxrl.training.signal_rewards import extrinsic_sum
 from jaxrl.types import Aggregation, EnvironmentStat
 
@@ -71,6 +71,12 @@ class EpisodeStatistics:
             )
         )
         self._media |= episode.media
+
+    def of_evaluation(self, found: dict[str, Summary]) -> dict[str, Summary]:
+        """The summary of each tag of episodes beside the training: of group returns once any team has been paid."""
+        group = EVALUATED[1]
+        self.group_rewards |= group in found and any(found[group].values)
+        return {tag: summary for tag, summary in found.items() if self.group_rewards or tag != group}
 
     def media(self) -> dict[str, np.ndarray]:
         """The newest picture of each name that episodes left since this was asked last, uint8 [H, W, 3]."""

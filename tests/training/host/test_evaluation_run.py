@@ -22,7 +22,7 @@ from jaxrl.training.host.launch import launched
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.run import train
 from jaxrl.training.interrupt import Interrupt
-from jaxrl.types import JaxrlError
+from jaxrl.types import EnvMessage, JaxrlError
 from tests.artifacts.test_csv_file import rows
 from tests.envs.toy_env import ToyEnv, ToySettings
 from tests.toy_runs import configured, environment
@@ -171,6 +171,33 @@ def test_evaluation_ends_episodes_as_training_does(tmp_path: Path, monkeypatch: 
         for _ in range(2):  # the second time agents are known that had been about to vanish
             assert evaluation.play("Toy", {"Toy": toy}, {})[LENGTH].mean == 3.0
         evaluation.close()
+
+
+class PaidInTurns(ToyEnv):
+    """Teams are paid 1 together after every second reset, and 0 after the others."""
+
+    resets = 0
+
+    def reset(self, *given: Any) -> EnvMessage:
+        self.resets += 1
+        return super().reset(*given)
+
+    def _team_reward(self) -> float:
+        return float(self.resets % 2)
+
+
+def test_an_evaluation_in_which_no_team_is_paid_tells_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It told nothing, so that means over evaluations were too high, and `stop` did not see that one was bad.
+
+    The last one is due with the decisions that end the training: step 252 of 250.
+    """
+    pools = partial(EnvPool, PaidInTurns, 1, inline=True, wait=False)
+    monkeypatch.setattr("jaxrl.training.host.evaluation.evaluation_pool", lambda *_: pools())
+    options = {"evaluation": {"interval": 50, "episodes": 2}, "stop": {GROUP: {"value": 0.5, "patience": 2}}}
+    with environment("Toy?team=0") as started:
+        train(configured(tmp_path, Toy={**options, "max_steps": 250}), started=started)
+    found = [(int(step), float(value)) for step, tag, value in table(tmp_path, "Toy") if tag == GROUP]
+    assert found == [(50, 1.0), (100, 0.0), (150, 1.0), (200, 0.0), (250, 1.0)]
 
 
 def test_there_is_one_editor(tmp_path: Path) -> None:
