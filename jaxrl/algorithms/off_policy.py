@@ -73,9 +73,12 @@ def storage_of(
 
 
 def _can_sample(hyper: ReplayHyperparameters, minibatch: int, store: Any, counts: Counts) -> Any:
-    """Enough has been seen in the whole run, and a minibatch is there, also where a resumed run began with nothing."""
+    """An update is paid for, and a minibatch is there, also where a resumed run began with nothing.
+
+    A first turn without an update would tell zeros of it.
+    """
     there = (replays.held(store) >= minibatch) | (counts.fresh >= hyper.batch_size)
-    return (counts.total >= hyper.buffer_init_steps) & there
+    return (counts.total >= hyper.buffer_init_steps + hyper.steps_per_update) & there
 
 
 def counted(hyper: ReplayHyperparameters, state: TrainState, rollout: Rollout) -> TrainState:

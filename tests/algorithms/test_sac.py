@@ -70,12 +70,13 @@ def test_runs_of_one_program_may_differ_in_what_pays_for_an_update() -> None:
     assert jax.tree.structure(after) == jax.tree.structure(state)
 
 
-def test_learning_begins_when_both_counts_are_reached() -> None:
-    algorithm, state, empty = made(batch_size=8, buffer_init_steps=20)
+def test_learning_begins_when_both_counts_are_reached_and_an_update_is_paid_for() -> None:
+    """A turn without an update told zeros, which lowered the means of the first summary."""
+    algorithm, state, empty = made(batch_size=8, buffer_init_steps=20, steps_per_update=2.5)
     put = quick_jit(partial(store_rollout, algorithm))
     _, full = put(state, put(state, empty, rollout_of(0))[1], rollout_of(1))
     ready = algorithm.storage.can_sample
-    assert [bool(ready(full, Counts(0, total))) for total in (19, 20)] == [False, True]
+    assert [bool(ready(full, Counts(0, total))) for total in (20, 22, 23)] == [False, False, True]
     # A run that is resumed with nothing in store waits for a minibatch, whatever it has seen before.
     assert [bool(ready(empty, Counts(fresh, 10_000))) for fresh in (0, 7, 8)] == [False, False, True]
 
