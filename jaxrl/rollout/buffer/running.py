@@ -23,7 +23,7 @@ class RunningEpisodes:
 
     def note(self, steps: RowsMessage, pages: Pages, left_out: np.ndarray | None = None) -> None:
         """One message, which `pages` has counted; `left_out`: bool [B, A], decisions that nobody shall learn from."""
-        self._fit(*steps.deciding.shape)
+        self.fit(*steps.deciding.shape)
         arrived = steps.ending != Ending.OPEN
         self._open &= ~arrived
         counted = arrived & (steps.ending != Ending.DROPPED)
@@ -72,7 +72,8 @@ class RunningEpisodes:
         self._finished[:] = 0
         self.complete = 0
 
-    def _fit(self, rows: int, members: int) -> None:
+    def fit(self, rows: int, members: int) -> None:
+        """There are so many rows and members now."""
         more, wider = rows - self._open.shape[0], members - self._open.shape[1]
         if more or wider:
             self.begin = np.pad(self.begin, (0, more))

@@ -124,6 +124,8 @@ class PagedBuffer:
         elif held <= fitting:
             pages.capacity = fitting
         self._resize(pages.grow(slots.rows))
+        if self.running is not None:  # pages may turn with this very message
+            self.running.fit(slots.rows, slots.members)
         return True
 
     def turn(self, steps: RowsMessage, fresh: int) -> None:

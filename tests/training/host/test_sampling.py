@@ -127,6 +127,23 @@ def test_a_long_episode_gets_longer_pages_and_one_without_end_is_cut_with_a_warn
     assert len([r for r in caplog.records if "in spite of batch_mode" in r.message]) == 1, "that is said once"
 
 
+def test_pages_turn_with_the_message_that_brings_more_agents_than_there_is_room_for() -> None:
+    """It ended the run: 2 rows were known of 4. The episodes of the first are whole in the end, 1 for a decision."""
+    behavior = crowd(batch_mode="complete_episodes")
+    say(behavior, range(2))
+    paged = behavior.actor.paged
+    assert paged is not None
+    messages = 1
+    while not paged.pages.scarce:
+        say(behavior, range(2))
+        messages += 1
+    say(behavior, range(4))
+    say(behavior, [], end=[0, 1])
+    assert behavior.actor.fresh == 2 * (messages + 1)
+    trained = quick_jit(rollout_of)(behavior.actor.buffer, *behavior.actor.begin)
+    assert float(np.asarray(trained.reward).sum()) == 2 * (messages + 2.0)
+
+
 def test_x20_with_a_limit_nothing_is_cut(caplog: pytest.LogCaptureFixture) -> None:
     behavior = crowd(batch_mode="complete_episodes", max_episode_length=7)
     with caplog.at_level(logging.WARNING, logger="jaxrl"):
