@@ -49,7 +49,7 @@ class JittedTrainer(NamedTuple):
 class SceneTrainer(NamedTuple):
     """As `JittedTrainer`, with a `SceneState`, a log for each behavior, and some numbers by behavior."""
 
-    init: Callable[[Sequence[int]], SceneState]
+    init: Callable[..., SceneState]  # (seeds, parameters [S] of the environment = those that it was made with)
     run: Callable[[SceneState, int], tuple[SceneState, dict[str, IterationLog]]]
     place: Callable[[SceneState], SceneState]
     take: Callable[[SceneState, int, int], SceneState]

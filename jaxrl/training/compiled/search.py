@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from rich.console import Console
 
 from jaxrl.artifacts.metrics.progress import ProgressBar
@@ -100,7 +102,7 @@ class SearchLoop(JittedLoop):
         if trial is None:
             return state
         run = self._opened(trial.runs[0], first)
-        mine, parts = with_parameters(self.fresh, run.recorder.lessons, 0), {}
+        mine, parts = self.begun(run), {}
         for subject in run.subjects:
             part, numbers = mine.parts[subject.name], variable(subject.settings)
             values = {key: jnp.full(len(self.seeds), numbers[key], jnp.float32) for key in part.values}
@@ -111,6 +113,15 @@ class SearchLoop(JittedLoop):
         self.trials[run] = trial
         log.info("%s begins: %s.", trial.name, ", ".join(f"{key} {value:.4g}" for key, value in trial.values.items()))
         return state
+
+    def begun(self, run: Run) -> SceneState:
+        """Fresh seeds of a trial, whose first episodes have its own parameters of the environment already."""
+        mine, count = with_parameters(self.fresh, run.recorder.lessons, 0), self.trainer.seeds
+        same = jax.tree.map(lambda new, old: bool((new == old).all()), mine.parameters, self.fresh.parameters)
+        if all(jax.tree.leaves(same)):
+            return mine
+        every = jax.tree.map(lambda x: np.concatenate([x] * (count // run.count)), mine.parameters)
+        return self.trainer.take(self.trainer.init(self.seeds * (count // run.count), every), 0, run.count)
 
     def _opened(self, settings: RunSettings, first: int) -> Run:
         options, subjects = settings.checkpoint_settings, subjects_of(settings, self.env)

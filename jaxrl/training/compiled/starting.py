@@ -24,10 +24,13 @@ _RIVALS = 2**31 - 2
 """What is drawn for rivals, apart from iterations."""
 
 
-def start(plan: Plan, numbers: Array) -> SceneState:
-    """A fresh start of each seed in `numbers`, uint32 [S]. What a seed does depends on its number alone."""
+def start(plan: Plan, numbers: Array, parameters: Mapping[str, Any] | None = None) -> SceneState:
+    """A fresh start of each seed in `numbers`, uint32 [S]. What a seed does depends on its number alone.
+
+    `parameters`: of the environment, instead of those of the plan.
+    """
     keys = jax.vmap(lambda number: jax.random.split(jax.random.key(number), 3))(numbers)  # [S, 3]
-    parameters = of_each_seed(plan.parameters, numbers)
+    parameters = of_each_seed(plan.parameters if parameters is None else parameters, numbers)
     first = {TURN: jnp.zeros(numbers.shape, jnp.float32)} if plan.rivals else {}
     areas, plays = start_play(plan.scene, plan.algorithms, keys[:, 1], plan.areas, {**parameters, **first})
     parts = {}

@@ -182,9 +182,9 @@ def make_scene_trainer(
         where = shardings(mesh, state)
         return over_all(state, where) if jax.process_count() > 1 else jax.device_put(state, where)
 
-    def init(numbers: Sequence[int]) -> SceneState:
+    def init(numbers: Sequence[int], parameters: Mapping[str, Any] | None = None) -> SceneState:
         check_memory(seeds, areas, needed, min(mesh.size, jax.local_device_count()))
-        return place(begin(seed_numbers(numbers, seeds)))
+        return place(begin(seed_numbers(numbers, seeds), parameters))
 
     def run(state: SceneState, count: int) -> tuple[SceneState, dict[str, IterationLog]]:
         return program(jax.tree.map(empty_to, state, places), counted(count))
