@@ -18,8 +18,8 @@ from jaxrl.cli.sweep_processes import Ended, Job, go_through
 from jaxrl.envs.address import is_compiled
 from jaxrl.settings import RunSettings
 from jaxrl.settings.sweep import Space
-from jaxrl.tools.report.events import Curve, final_score
-from jaxrl.tools.report.sweep import score_of, seeds_of
+from jaxrl.tools.report.events import Curve
+from jaxrl.tools.report.sweep import curves_of, seeds_of, worth
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.study import FILE, Study, Trial
 from jaxrl.types import JaxrlError
@@ -112,9 +112,10 @@ class _Hopeless:
         curves = _curves(trial)
         if len(curves) < len(trial.runs):
             return False
-        for number in range(self._seen.get(trial.number, 0) + 1, min(len(curve.step) for curve in curves.values()) + 1):
+        last = min(len(curve.step) for of in curves.values() for curve in of)
+        for number in range(self._seen.get(trial.number, 0) + 1, last + 1):
             self._seen[trial.number] = number
-            score = float(np.mean([curve.value[number - 1] for curve in curves.values()]))
+            score = float(np.mean([curve.value[number - 1] for of in curves.values() for curve in of]))
             if self._study.hopeless(trial, number, score):
                 self.found.add(trial.number)
                 return True
@@ -123,13 +124,12 @@ class _Hopeless:
 
 def _score(trial: Trial, least: int) -> float | None:
     """Mean final score of the runs of a trial; None where fewer than `least` have one."""
-    scores = [final_score(curve) for curve in _curves(trial).values()]
+    scores = list(map(worth, _curves(trial).values()))
     return float(np.mean(scores)) if len(scores) >= least else None
 
 
-def _curves(trial: Trial) -> dict[str, Curve]:
-    """By seed, the statistic that the trial is judged by."""
+def _curves(trial: Trial) -> dict[str, list[Curve]]:
+    """By seed, the statistic that the trial is judged by, of each behavior."""
     options = [run.checkpoint_settings for run in trial.runs]
-    seeds = seeds_of(Path(place.results_dir, place.run_id) for place in options)
-    tag = score_of(seeds.values())
-    return {key: seed.curves[tag] for key, seed in seeds.items() if tag in seed.curves}
+    _, (found,) = curves_of([seeds_of(Path(place.results_dir, place.run_id) for place in options)])
+    return found

@@ -14,11 +14,13 @@ from jaxrl.artifacts.files import write_text
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.regular_files import read_regular
 from jaxrl.settings.sweep import Point
-from jaxrl.tools.report.events import ReportError, SeedEvents, final_score
+from jaxrl.tools.report.events import Curve, ReportError, SeedEvents, final_score
 from jaxrl.tools.report.runs import read_run
 from jaxrl.tools.report.tables import tells
 
 FILE = "sweep.json"
+OfSeeds = Mapping[str, Mapping[str, SeedEvents]]
+"""By number of a seed what its behaviors have shown, by name."""
 
 
 class Result(NamedTuple):
@@ -39,11 +41,12 @@ def write_results(folder: Path, points: Sequence[tuple[Point, Sequence[str]]]) -
     """Read the runs of a sweep, write `sweep.json`, and return a table, best first, as lines of text.
 
     `points` are given with the names of their runs. A score is the report's: the mean of the last summaries of a seed,
-    of the group reward where all points have one. Raises ArtifactError if the file cannot be written.
+    of the group reward where all points have one, and over its behaviors. Raises ArtifactError if the file cannot be
+    written.
     """
-    found = [(point, list(names), seeds_of(folder / name for name in names)) for point, names in points]
-    tag = score_of(seed for _, _, seeds in found for seed in seeds.values())
-    results = [_result(point, names, seeds, tag) for point, names, seeds in found]
+    seeds = [seeds_of(folder / name for name in names) for _, names in points]
+    tag, judged = curves_of(seeds)
+    results = [_result(*of) for of in zip(points, seeds, judged, strict=True)]
     results.sort(key=lambda result: -np.inf if np.isnan(result.mean) else result.mean, reverse=True)
     write_text(folder / FILE, _document(results, tag))
     return _table(results, tag, folder)
@@ -61,14 +64,38 @@ def expanded(folder: Path) -> list[Path]:
         raise ReportError(f"{path}: cannot be read ({error!r}). Give the runs in its folder one by one.") from error
 
 
-def seeds_of(folders: Iterable[Path]) -> dict[str, SeedEvents]:
-    """By number the seeds in some runs' folders; none of a run that has not come as far as its first summary."""
-    seeds: dict[str, SeedEvents] = {}
+def seeds_of(folders: Iterable[Path]) -> OfSeeds:
+    """The seeds in some runs' folders; none of a run that has not come as far as its first summary."""
+    seeds: dict[str, dict[str, SeedEvents]] = {}
     for folder in folders:
         with contextlib.suppress(ReportError):
-            for found in read_run(folder).behaviors.values():
-                seeds |= found
+            for name, found in read_run(folder).behaviors.items():
+                for number, events in found.items():
+                    seeds.setdefault(number, {})[name] = events
     return seeds
+
+
+def curves_of(points: Sequence[OfSeeds]) -> tuple[str, list[dict[str, list[Curve]]]]:
+    """The statistic by which seeds are compared, and of each point by seed its curves, one of each behavior.
+
+    A seed that has none of some behavior yet is left out.
+    """
+    every = [of for seeds in points for of in seeds.values()]
+    names = dict.fromkeys(name for of in every for name in of)
+    chosen = {name: score_of(of[name] for of in every if name in of) for name in names}
+
+    def curves(of: Mapping[str, SeedEvents]) -> list[Curve]:
+        return [of[name].curves[tag] for name, tag in chosen.items() if name in of and tag in of[name].curves]
+
+    found = [{number: curves(of) for number, of in seeds.items()} for seeds in points]
+    told = " and ".join(dict.fromkeys(chosen.values())) or tags.CUMULATIVE_REWARD
+    told += f", mean over {', '.join(chosen)}" if len(chosen) > 1 else ""
+    return told, [{number: of for number, of in seeds.items() if len(of) == len(chosen)} for seeds in found]
+
+
+def worth(curves: Iterable[Curve]) -> float:
+    """What a seed is worth, by the curves of its behaviors."""
+    return float(np.mean([final_score(curve) for curve in curves]))
 
 
 def score_of(seeds: Iterable[SeedEvents]) -> str:
@@ -79,9 +106,11 @@ def score_of(seeds: Iterable[SeedEvents]) -> str:
     return tags.GROUP_CUMULATIVE_REWARD if grouped else tags.CUMULATIVE_REWARD
 
 
-def _result(point: Point, names: list[str], seeds: Mapping[str, SeedEvents], tag: str) -> Result:
-    scores = {key: final_score(seed.curves[tag]) for key, seed in seeds.items() if tag in seed.curves}
-    return Result(point, names, scores, min((seed.last_step for seed in seeds.values()), default=0))
+def _result(of: tuple[Point, Sequence[str]], seeds: OfSeeds, judged: Mapping[str, list[Curve]]) -> Result:
+    point, names = of
+    scores = {number: worth(curves) for number, curves in judged.items()}
+    steps = (events.last_step for behaviors in seeds.values() for events in behaviors.values())
+    return Result(point, list(names), scores, min(steps, default=0))
 
 
 def _document(results: Sequence[Result], tag: str) -> str:
