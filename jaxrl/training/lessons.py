@@ -194,6 +194,8 @@ class Lessons:
             name: {"returns": list(map(_plain, returns)), "team_returns": list(map(_plain, self._team_returns[name]))}
             for name, returns in self._returns.items()
         }
+        for name in self._elos.keys() & behaviors.keys():
+            behaviors[name]["elo"] = _plain(self._elos[name])
         return {"parameters": parameters, "behaviors": behaviors}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -217,6 +219,8 @@ class Lessons:
                 if name in kept:
                     kept[name].clear()
                     kept[name].extend(map(float, found[key][: kept[name].maxlen]))
+            if name in self._returns and "elo" in found:
+                self._elos[name] = float(found["elo"])
 
     def _begin(self, name: str, number: int) -> LessonChange:
         before = self._present(name).criteria

@@ -161,6 +161,20 @@ def test_a_saved_state_goes_on_as_if_nothing_had_happened():
     assert present_values(PARAMETERS.validate_python(parameters), 100, resumed.state()) == lessons.values()
 
 
+def test_a_saved_state_knows_the_rating():
+    """No game has to end after it: a resumed run waited for one, and smoothed the rating less often."""
+    parameters = {"size": curriculum(1.0, 2.0, measure="elo", threshold=1150.0)}
+    lessons, resumed = lessons_of(parameters), lessons_of(parameters)
+    lessons.episodes("A", [0.0])
+    lessons.rated("A", 1200.0)
+    assert advanced(lessons) == []  # 0.75 * 1200 = 900
+    resumed.restore(json.loads(json.dumps(lessons.state(), allow_nan=False)))
+    for each in (lessons, resumed):
+        assert advanced(each) == []  # 0.25 * 900 + 0.75 * 1200 = 1125
+        assert advanced(each) == [("size", 1)]  # 0.25 * 1125 + 900 = 1181.25
+    assert lessons.state() == resumed.state()
+
+
 def test_lesson_numbers_alone_are_restored_too(caplog):
     lessons = lessons_of({"size": curriculum(1.0, 2.0, 3.0), "mass": 4.0})
     lessons.restore({"parameters": {"size": {"lesson_num": 1}, "gone": {"lesson_num": 7}}})
