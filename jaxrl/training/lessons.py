@@ -190,7 +190,7 @@ class Lessons:
             }
             for name, number in self._numbers.items()
         }
-        behaviors = {
+        behaviors: dict[str, dict[str, Any]] = {
             name: {"returns": list(map(_plain, returns)), "team_returns": list(map(_plain, self._team_returns[name]))}
             for name, returns in self._returns.items()
         }

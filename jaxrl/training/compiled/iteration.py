@@ -43,8 +43,8 @@ def begin_anew(plan: Plan, state: SceneState, which: Array) -> SceneState:
         every, store = plan.learners[name].every, part.store
         if every > 1:
             steps = store.steps
-            met = (part.iteration[0] % every).astype(jnp.int32) * plan.steps  # of the rollout that is not complete
-            now = (jnp.arange(steps.over.shape[1]) < met)[:, None]
+            met = (part.iteration % every).astype(jnp.int32) * plan.steps  # [S], of the rollout that is not complete
+            now = (jnp.arange(steps.over.shape[1]) < met[:, None])[..., None]
             ended = jnp.cumsum((steps.over & now)[:, ::-1], axis=1)[:, ::-1] > 0  # here or later
             broken = (now & ~ended & which[:, None, None])[..., None]  # [S, `every` * T, E, 1]
             lost = {field: getattr(steps, field) & ~broken for field in ("alive", "waits", "arrived", "begin")}
@@ -157,16 +157,16 @@ def _after(
     every = next(iter(learners.values())).every  # the same of all in a team
     if every == 1:
         return learned(learners, team, states, met, steps)
-    place = (next(iter(states.values())).iteration[0] % every).astype(jnp.int32)
+    # [S]: runs of one program that were resumed, and trials that follow others, stand at rollouts of their own
+    place = (next(iter(states.values())).iteration % every).astype(jnp.int32)
+    complete, put = place == every - 1, jax.vmap(partial(jax.lax.dynamic_update_slice_in_dim, axis=0))
     kept = {
-        name: jax.tree.map(
-            lambda room, new: jax.lax.dynamic_update_slice_in_dim(room, new, place * count, 1), state.store.steps, new
-        )
-        for (name, state), new in zip(states.items(), (steps[name] for name in states), strict=True)
+        name: jax.tree.map(lambda room, new: put(room, new, place * count), state.store.steps, steps[name])
+        for name, state in states.items()
     }
 
     def learn(states: States) -> tuple[States, Logs]:
-        return learned(learners, team, states, met, kept)
+        return learned(learners, team, states, met, kept, complete)
 
     def wait(states: States) -> tuple[States, Logs]:
         _, logs = jax.eval_shape(learn, states)
@@ -174,7 +174,7 @@ def _after(
         return after, {name: empty_log(log) for name, log in logs.items()}
 
     own = {name: state.replace(store=state.store.own) for name, state in states.items()}
-    after, logs = jax.lax.cond(place == every - 1, learn, wait, own)
+    after, logs = jax.lax.cond(complete.any(), learn, wait, own)
     return {
         name: state.replace(store=Pending(own=state.store, steps=kept[name])) for name, state in after.items()
     }, logs

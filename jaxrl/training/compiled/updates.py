@@ -18,6 +18,7 @@ from jaxrl.algorithms.interface import Algorithm, Counts, Metrics, TrainState, r
 from jaxrl.algorithms.team import TeamAlgorithm
 from jaxrl.artifacts.metrics.statistics import tag_of
 from jaxrl.jax_envs.interface import TeamView
+from jaxrl.masks import select
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.training.compiled import connectors
 from jaxrl.training.compiled.collect import from_before, still_open
@@ -49,15 +50,19 @@ def learned(
     states: States,
     met: Mapping[str, Met],
     steps: Mapping[str, Transitions],
+    complete: Array | None = None,
 ) -> tuple[States, Logs]:
-    """The updates that follow `steps` [S, T, ...], of learners as `connected` has left them."""
+    """The updates that follow `steps` [S, T, ...], of learners as `connected` has left them.
+
+    `complete`: bool [S], in other seeds these are no whole rollout yet: they wait. None: they are in all.
+    """
     given = {
         name: Given(
             values=states[name].values,
             train=met[name].train,
             store=states[name].store,
             fresh=states[name].fresh,
-            frozen=states[name].frozen,
+            frozen=states[name].frozen if complete is None else states[name].frozen | ~complete,
             steps=steps[name],
             made=met[name].play.made,
             last=(met[name].last, remembered(met[name].play)),
@@ -79,7 +84,11 @@ def learned(
         train = connectors.statistics_of(chain, train, before, frozen)
         told = jax.vmap(partial(newest, learner.newest))(steps[name], over) if learner.newest else ()
         play = met[name].play
-        play = play._replace(made=jax.vmap(still_open)(play.made, steps[name]))
+        still = jax.vmap(still_open)(play.made, steps[name])
+        if complete is not None:
+            told = jax.tree.map(lambda x: select(complete, x, jnp.zeros_like(x)), told)
+            still = jax.tree.map(partial(select, complete), still, play.made)
+        play = play._replace(made=still)
         made = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=told, paid=paid)
         after[name] = made.replace(iteration=state.iteration + 1, recent=with_recent(state.recent, log.episodes))
         logs[name] = log
@@ -106,7 +115,7 @@ class Given(NamedTuple):
     train: TrainState
     store: Any
     fresh: Array
-    frozen: Array
+    frozen: Array  # or it waits
     steps: Transitions  # [T, E, A, ...]
     made: Made  # decisions that were open before the steps
     last: tuple[TeamView, Any]  # what was seen after them, and what was remembered

@@ -120,6 +120,24 @@ def test_a_state_from_the_disk_goes_on_bit_for_bit(trainer: SceneTrainer, tmp_pa
     assert [name for name in names if "/recent/" not in name] == []  # what seeds are worth begins anew in a resumed run
 
 
+def test_seeds_of_one_device_may_stand_at_different_places_of_a_rollout() -> None:
+    """As points of a sweep do that ended at different moments and are resumed: all stood where the first one did, so
+    that what others had met was overwritten, or learned from twice and out of order."""
+    newest, one = dict.fromkeys(PARTS, 4), jax.devices()[:1]
+    with quick_compilation():
+        trainer = make_scene_trainer(
+            make_rare_dial(), ALGORITHM, SETTINGS, areas=AREAS, seeds=2, newest=newest, devices=one
+        )
+    ahead, _ = after(trainer, 1)
+    second, _ = trainer.run(trainer.put(trainer.init(SEEDS), trainer.take(ahead, 1, 1), 1), 4)
+    wanted = (after(trainer, 4)[0], 0), (after(trainer, 5)[0], 1)
+    for state, seed in wanted:
+        assert differing(trainer.take(second, seed, 1), trainer.take(state, seed, 1)) == []
+    _, logs = trainer.run(second, 1)
+    assert logs["Dial"].updates.tolist() == [0, 1]
+    assert (logs["Dial"].episodes.reward.count > 0).tolist() == [False, True], "told with its own rollout"
+
+
 def test_broken_off_episodes_are_not_learned_from_where_a_rollout_is_half_complete(trainer: SceneTrainer) -> None:
     """Of 8 decisions the last two are of episodes that begin anew; Dial learns after 16 alone."""
     state = trainer.init(SEEDS)
