@@ -174,8 +174,8 @@ def _train_together(settings: RunSettings, console: rich.console.Console, interr
         from jaxrl.training.spread import told
     together = Together(settings)
     settings = with_seed(settings, told(lambda: with_drawn_seed(settings).env_settings.seed))
-    first = together.index * settings.env_settings.num_envs
-    with settings_here(settings) as own, launched(own, interrupt, first=first) as started:
+    place = {"host": together.index, "hosts": together.count}
+    with settings_here(settings) as own, launched(own, interrupt, **place) as started:
         train(own, console=console, started=started, together=together)
 
 

@@ -123,15 +123,14 @@ def _not_together(settings: RunSettings) -> Iterator[str]:
     if settings.callbacks:
         yield f"callbacks: got {', '.join(settings.callbacks)}, expected none"
     for where, behavior in settings.every_behavior():
-        for key in ("self_play", "evaluation"):
-            if getattr(behavior, key) is not None:
-                yield f"{where}.{key}: got a section, expected null"
+        if behavior.self_play is not None:
+            yield f"{where}.self_play: got a section, expected null"
         if behavior.threaded:
             yield f"{where}.threaded: got true, expected false"
         if behavior.places is not None:
             yield f"{where}.hyperparameters.share_policy: got false, expected true"
-        if behavior.trainer_type == "sac":
-            yield f"{where}.trainer_type: got sac, expected an algorithm that learns on-policy (ppo, poca, mappo, coma)"
+        if getattr(behavior.hyperparameters, "save_replay_buffer", False):
+            yield f"{where}.hyperparameters.save_replay_buffer: got true, expected false"
 
 
 def check_resume(settings: RunSettings) -> None:

@@ -70,6 +70,8 @@ def over_all(tree: Any, places: Any) -> Any:
     """Arrays that every process has alike, each where it belongs; those that lie on all already are moved."""
 
     def put(x: Any, place: NamedSharding) -> Any:
+        if isinstance(x, jax.Array) and x.sharding == place:
+            return x
         if isinstance(x, jax.Array) and not x.is_fully_addressable:
             return jax.device_put(x, place)
         if is_key(x):

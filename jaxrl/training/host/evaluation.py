@@ -105,7 +105,7 @@ class Evaluation:
     def _begun(self, options: EvaluationSettings, parameters: Mapping[str, ParameterValue]) -> EnvPool:
         """The environment at the beginning of its episodes: the same ones each time, where it takes a seed."""
         if self._pool is None:
-            self._pool = evaluation_pool(self._settings, options.seed)
+            self._pool = evaluation_pool(self._settings, options.seed, jax.process_count())
             with self._interrupt.waiting():
                 self._pool.ready()
         kind, _ = parse_address(self._settings.env_settings.env_path)

@@ -23,14 +23,14 @@ from jaxrl.training.interrupt import Interrupt, leave_if_busy
 
 @contextmanager
 def launched(
-    settings: RunSettings, interrupt: Interrupt | None = None, *, first: int = 0
+    settings: RunSettings, interrupt: Interrupt | None = None, *, host: int = 0, hosts: int = 1
 ) -> Iterator[tuple[Interrupt, EnvPool]]:
     """Take over Ctrl-C, claim the run's folder, and start the environments; `EnvPool.ready` waits for them.
 
     Comes before JAX is imported: a player takes as long to start as the learner. Closes the environments at the end.
     `interrupt`: of a process that does nothing else; after a signal it then ends there if XLA still compiles. Without
-    one, signals belong to this run while it goes on. `first`: number of the first worker, from which seeds, ports and
-    logs are counted, where other hosts have those before.
+    one, signals belong to this run while it goes on. `host` of `hosts`: each has `num_envs` workers, whose numbers, and
+    so seeds, ports and logs, go on from those of the host before.
 
     Raises:
       RunFolderError, RunLockedError: the folder cannot be used as asked. Nothing was written or started.
@@ -40,14 +40,14 @@ def launched(
     """
     options, environment = settings.checkpoint_settings, settings.env_settings
     check_writers(settings.record_settings)
-    check_evaluation(settings)
+    check_evaluation(settings, hosts)
     folder, evaluates = RunFolder(options.results_dir, options.run_id), only_evaluates(options)
     with ExitStack() as stack:
         signals = interrupt or stack.enter_context(Interrupt())
         starts = {name: behavior.init_path for name, behavior in settings.behaviors.items()}
         stack.enter_context(folder.claimed(options, starts))
         with _log_folder(folder, kept=not evaluates) as logs:
-            factory = partial(_numbered, make_factory(settings, str(logs)), first)
+            factory = partial(_numbered, make_factory(settings, str(logs)), host * environment.num_envs)
             if environment.workers != PROCESSES:
                 from jaxrl.envs.workers.ray_handle import connect
 
@@ -81,21 +81,22 @@ def make_pool(settings: RunSettings, factory: EnvFactory, workers: int) -> EnvPo
     )
 
 
-def evaluation_pool(settings: RunSettings, seed: int) -> EnvPool:
-    """One more environment, of the number, and so the port and the log, that follows those of the workers.
+def evaluation_pool(settings: RunSettings, seed: int, hosts: int) -> EnvPool:
+    """One more environment, of the number, and so the port and the log, that follows those of all hosts' workers.
 
     Nothing of it is shown or filmed. Raises JaxrlError, as `make_factory`.
     """
     environment = settings.env_settings
-    number, quiet = environment.num_envs, {"render": False, "video_every": 0, "seed": seed}
+    number, quiet = environment.num_envs * hosts, {"render": False, "video_every": 0, "seed": seed}
     quiet = settings.model_copy(update={"env_settings": environment.model_copy(update=quiet)})
     folder = RunFolder(settings.checkpoint_settings.results_dir, settings.checkpoint_settings.run_id)
     return make_pool(settings, partial(_numbered, make_factory(quiet, str(folder.logs)), number), 1)
 
 
-def check_evaluation(settings: RunSettings) -> None:
+def check_evaluation(settings: RunSettings, hosts: int = 1) -> None:
     """Raise SettingsError where there cannot be one more environment for evaluation episodes."""
     options = settings.env_settings
+    workers = options.num_envs * hosts
     asked = [path for path, behavior in settings.every_behavior() if behavior.evaluation is not None]
     if not asked or settings.checkpoint_settings.inference:
         return
@@ -104,9 +105,9 @@ def check_evaluation(settings: RunSettings) -> None:
             f"{asked[0]}.evaluation: got a section, expected null with the Unity Editor, which is one environment: "
             "evaluation episodes need a second one beside the training's; build the scene (--env=PATH)"
         )
-    if options.base_port + options.num_envs > 65535:
+    if options.base_port + workers > 65535:
         raise SettingsError(
-            f"env_settings.base_port: got {options.base_port}, expected a port that leaves {options.num_envs} workers "
+            f"env_settings.base_port: got {options.base_port}, expected a port that leaves {workers} workers "
             "and the environment of the evaluation up to 65535"
         )
 

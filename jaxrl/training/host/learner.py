@@ -71,9 +71,15 @@ def keep(
 ) -> tuple[TrainState, Any, TrajectoryState, Metrics]:
     """Take all rows into the store, where nothing is learned yet."""
     rollout, buffer = take(buffer, *begin)
+    state, store, paid = keep_from(algorithm, state, store, rollout)
+    return state, store, buffer, paid
+
+
+def keep_from(algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout) -> tuple[TrainState, Any, Metrics]:
+    """A rollout that was taken before goes into the store, where nothing is learned yet."""
     paid = signals_paid(algorithm, state, rollout)
     state, store = store_rollout(algorithm, state, store, rollout)
-    return state, algorithm.storage.kept(store), buffer, paid
+    return state, algorithm.storage.kept(store), paid
 
 
 def signals_paid(algorithm: Algorithm, state: TrainState, rollout: Rollout) -> dict[str, Any]:
@@ -104,7 +110,9 @@ class LearnerPrograms(NamedTuple):
     # In the place of `learn` where an update has a thread of its own.
     take: Callable[..., tuple[Rollout, TrajectoryState]] = take
     learn_from: Callable[[TrainState, Any, Rollout], tuple[TrainState, Any, Metrics]] | None = None
-    of_hosts: Callable[..., Any] | None = None  # (mesh, rows, state, store, rollout) → `learn_from` over several hosts
+    # (mesh, rows, learns, state, store, rollout) → `learn_from` over several hosts, or where nothing is learned
+    # `keep_from`.
+    of_hosts: Callable[..., Any] | None = None
     ahead: MutableMapping[Any, Future[Any]] | None = None  # by sizes, the update that learners with them share
 
 
@@ -308,10 +316,7 @@ class Learner:
     def _prepared(self, actor: Collector) -> bool:
         """Whether an update is due with what the actor has; if not, that has gone into the store."""
         assert actor.buffer is not None
-        self.fresh += actor.fresh
-        self.held = Held(actor.env_steps, actor.fresh)
-        if self.algorithm.storage.can_sample(self.store, Counts(fresh=self.fresh, total=self.step)):
-            self._warn_of_few(actor.fresh)
+        if self._due(actor):
             return True
         arguments = (self.algorithm, self.state, self.store, actor.buffer, *actor.begin)
         rows = actor.rows
@@ -319,6 +324,19 @@ class Learner:
         actor.taken(buffer)
         self.earned.add(told, rows)
         return False
+
+    def _due(self, actor: Collector) -> bool:
+        """Whether there is an update with what the actor has."""
+        counts = self._counts(actor)
+        self.fresh, self.held = counts.fresh, Held(actor.env_steps, actor.fresh)
+        if not self.algorithm.storage.can_sample(self.store, counts):
+            return False
+        self._warn_of_few(actor.fresh)
+        return True
+
+    def _counts(self, actor: Collector) -> Counts:
+        """What the store has been given when it has what the actor has."""
+        return Counts(fresh=self.fresh + actor.fresh, total=self.step)
 
     def take_told(self) -> dict[str, float]:
         """Metrics of an update of its team; nothing where it learns alone."""

@@ -32,6 +32,7 @@ class Standing(NamedTuple):
     had: int  # collected, and what is learned from when it is more
     wanted: int
     held: int  # decisions that the buffer holds
+    fresh: int  # those of them that an update would be given
     full: bool  # it has no room for more
     shapes: Sequence[tuple[int, ...]]  # [T, B, A] of each rollout; nothing before the first message
 
@@ -84,6 +85,7 @@ class Meetings:
         for behavior in found:
             rooms = zip(*(of.shapes for of in every[behavior.name]), strict=True)
             _joined(behavior).shapes = [tuple(map(max, zip(*sizes, strict=True))) for sizes in rooms]
+            _joined(behavior).brought = sum(of.fresh for of in every[behavior.name])
         return found
 
     def discard(self) -> None:
@@ -138,7 +140,8 @@ def _standing(behavior: Behavior) -> Standing:
     joined, collector = _joined(behavior), behavior.collector
     had, wanted = behavior.collected
     shapes = joined.shapes_of(collector)
-    return Standing(joined.finished, joined.stopped, had, wanted, collector.held, collector.full, shapes)
+    there = collector.held, collector.fresh, collector.full
+    return Standing(joined.finished, joined.stopped, had, wanted, *there, shapes)
 
 
 def _enough(standings: Sequence[Standing]) -> bool:

@@ -21,7 +21,7 @@ from jaxrl.training.host import team_learner
 from jaxrl.training.host.behavior import Programs
 from jaxrl.training.host.connectors import scoring_action
 from jaxrl.training.host.decide import Acting, ActorPrograms, decide, decide_together
-from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, learn_from, start, take
+from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, keep_from, learn, learn_from, start, take
 from jaxrl.training.signal_rewards import PAID
 
 
@@ -51,7 +51,7 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
         estimate=jax.jit(estimate, static_argnums=0, compiler_options=quick),
         take=jax.jit(take, donate_argnums=0, compiler_options=quick),
         learn_from=jax.jit(partial(learn_from, algorithm), donate_argnums=1),  # actors decide with the old state
-        of_hosts=partial(compile_of_hosts, partial(learn_from, algorithm)),
+        of_hosts=partial(compile_of_hosts, partial(learn_from, algorithm), partial(keep_from, algorithm)),
         ahead=WeakValueDictionary(),
     )
     return Programs(actor, learner)
@@ -79,23 +79,28 @@ def compile_team(
         estimate=jax.jit(partial(team_learner.estimate, team), compiler_options=quick),
         take=jax.jit(kinds.take, donate_argnums=0, compiler_options=quick),
         learn_from=jax.jit(partial(team_learner.learn_from, team), donate_argnums=1),  # actors decide with the old ones
-        of_hosts=partial(compile_of_hosts, partial(team_learner.learn_from, team)),
+        of_hosts=partial(compile_of_hosts, partial(team_learner.learn_from, team), None),
         ahead=WeakValueDictionary(),
     )
     return actor, learner
 
 
 def compile_of_hosts(
-    learn_from: Callable[..., Any], mesh: Mesh, rows: PartitionSpec, state: Any, store: Any, rollouts: Any
+    learn_from: Callable[..., Any], keep_from: Any, mesh: Mesh, rows: PartitionSpec, learns: bool, *given: Any
 ) -> Any:
-    """`learn_from` for arrays of all hosts: the state whole everywhere, the `rows` of rollouts over the mesh."""
+    """`learn_from`, or where nothing is learned `keep_from`, for arrays of all hosts.
+
+    given: the state and the store, whole everywhere, and rollouts, whose `rows` are over the mesh.
+    """
     whole, spread = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, rows)
-    metrics = jax.eval_shape(learn_from, state, store, rollouts)[2]
+    program = learn_from if learns else keep_from
+    metrics = jax.eval_shape(program, *given)[2]
     told = jax.tree_util.tree_map_with_path(
         lambda path, _: spread if any(getattr(key, "key", None) == PAID for key in path) else whole, metrics
     )
     with jax.set_mesh(mesh):
-        return jax.jit(learn_from, out_shardings=(whole, whole, told)).lower(state, store, rollouts).compile()
+        made = jax.jit(program, out_shardings=(whole, whole, told), donate_argnums=1)
+        return made.lower(*given).compile()
 
 
 def key_of(seed: int, name: str) -> jax.Array:

@@ -72,7 +72,7 @@ class KindLearner(Learner):
         """Whether a behavior of the team has something left to do."""
         return any(kind.goes_on() for kind in self.team.values())
 
-    def _prepared(self, actor: Collector) -> bool:
+    def _due(self, actor: Collector) -> bool:
         """As of `Learner`: a team learns from everything at once."""
         self._warn_of_few(actor.fresh)
         for kind in self.team.values():

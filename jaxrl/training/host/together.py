@@ -5,7 +5,8 @@ as rows of one, are spread over a mesh with one device of each host; every minib
 device computes the gradient of its part, the sums go over the network, and all hold the same parameters, bit for bit.
 Normaliser, advantages and statistics of the update are those of all rows.
 
-Parity. ML-Agents trains on one machine. With one host all numbers are those of a run without hosts.
+Parity. ML-Agents trains on one machine. With one host all numbers are those of a run without hosts, of a replay to
+rounding.
 """
 
 from __future__ import annotations
@@ -21,14 +22,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from jaxrl.algorithms.interface import Algorithm, TrainState, replays
+from jaxrl.algorithms.interface import Algorithm, Counts, TrainState
 from jaxrl.artifacts.checkpoint.tree import is_key
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import RunSettings
 from jaxrl.training.host.collector import Collector
 from jaxrl.training.host.learner import Learner
 from jaxrl.training.host.team_learner import KindLearner
-from jaxrl.training.hosts import HostsError
 from jaxrl.training.interrupt import await_telling
 from jaxrl.training.spread import of_each, of_first, over_all, told, writes
 
@@ -62,10 +62,15 @@ class Together:
         return jax.device_put(of_first(state)), step, decisions
 
     def share_of(self, algorithm: Algorithm) -> Algorithm:
-        """An algorithm whose updates are due when this host has its share of the decisions. Raises HostsError."""
-        if replays(algorithm):
-            raise HostsError("--hosts: got an algorithm that replays, expected one that learns on-policy (ppo, poca)")
-        return algorithm._replace(collect_size=-(-algorithm.collect_size // self.count))
+        """An algorithm whose updates are due when this host has its share of the decisions."""
+        storage = algorithm.storage
+        return algorithm._replace(
+            collect_size=-(-algorithm.collect_size // self.count),
+            storage=storage._replace(
+                can_sample=lambda store, counts: storage.can_sample(_here(store), counts),
+                saved=False,  # host 0's checkpoint would be all that has it
+            ),
+        )
 
     def alike(self, tree: Any) -> Any:
         """Arrays that all hosts have alike, as ones of all."""
@@ -85,6 +90,11 @@ class Together:
         return jax.tree.map(padded, rollout)
 
 
+def _here(tree: Any) -> Any:
+    """The parts of global arrays that lie here, of what all have alike the whole."""
+    return jax.tree.map(_own, tree)
+
+
 def _own(x: jax.Array) -> jax.Array:
     """The part of a global array that lies here."""
     if is_key(x):
@@ -102,9 +112,10 @@ class JoinedLearner(Learner):
         self.counted = 0  # the step at the last meeting, the same on all hosts
         self.ended = False  # by one of the settings' `stop`, as all hosts know
         self.shapes: list[tuple[int, ...]] = []  # [T, B, A] in which each rollout of the next update has room
+        self.brought = 0  # decisions of all hosts that go into the store now
         self.owed = 0  # the others' decisions up to it, which the next message counts: what they reach is due then
         self._known_shapes: tuple[Any, list[tuple[int, ...]]] = None, []  # by the sizes of a buffer
-        self._learn: dict[Any, Any] = {}  # compiled, by the sizes of rollouts
+        self._learn: dict[Any, Any] = {}  # compiled, by whether there is an update, and the sizes of rollouts
         if hosts.index:  # other noise than host 0's
             key = jax.random.wrap_key_data(jnp.array(self.run_key, jnp.uint32), impl="threefry2x32")
             self.run_key = np.asarray(jax.random.key_data(jax.random.fold_in(key, hosts.index))).tolist()
@@ -152,26 +163,36 @@ class JoinedLearner(Learner):
         return self._known_shapes[1]
 
     def learn(self, actor: Collector) -> dict[str, float]:
-        """One update from what the actors of all hosts have collected, which all begin now, with rooms of `shapes`."""
-        learns = self._prepared(actor)
-        assert learns
-        rows = actor.rows
+        """One update from what the actors of all hosts have collected, which all begin now, with rooms of `shapes`.
+
+        With a replay all hosts hold the same, decisions of every one of them, as arrays of all from the first on.
+        """
+        learns, rows = self._due(actor), actor.rows
         taken, buffer = self._programs.take(actor.buffer, *actor.begin)
         actor.taken(buffer)
         spread = [self._hosts.side_by_side(*of) for of in zip(_each(taken), self.shapes, strict=True)]
         state, store = self._hosts.alike(self._known)
         given = state, store, spread[0] if isinstance(taken, Rollout) else tuple(spread)
-        state, store, metrics = jax.tree.map(_own, self._program(*given)(*given))
-        self.fresh = 0
-        return self._learned(state, store, metrics, rows)
+        state, store, metrics = self._program(learns, *given)(*given)
+        state, metrics = _here((state, metrics))
+        if learns:
+            self.fresh = 0
+            return self._learned(state, store, metrics, rows)
+        self.state, self.store = state, store
+        self.earned.add(metrics, rows)
+        return {}
 
-    def _program(self, state: Any, store: Any, rollouts: Any) -> Any:
-        """`learn_from` over all hosts, compiled once for these sizes."""
-        sizes = tuple(self.shapes)
-        if sizes not in self._learn:
+    def _counts(self, actor: Collector) -> Counts:
+        """As of `Learner`, of all hosts."""
+        return Counts(fresh=self.fresh + self.brought, total=self.counted)
+
+    def _program(self, learns: bool, *given: Any) -> Any:
+        """`learn_from`, or `keep_from`, over all hosts, compiled once for these sizes."""
+        which = learns, tuple(self.shapes)
+        if which not in self._learn:
             assert self._programs.of_hosts is not None
-            self._learn[sizes] = self._programs.of_hosts(self._hosts.mesh, ROWS, state, store, rollouts)
-        return self._learn[sizes]
+            self._learn[which] = self._programs.of_hosts(self._hosts.mesh, ROWS, learns, *given)
+        return self._learn[which]
 
 
 class JoinedKindLearner(JoinedLearner, KindLearner):

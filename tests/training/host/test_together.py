@@ -75,13 +75,30 @@ sys.exit(main(sys.argv[2:]))
 """Notes rollouts, and the learner before the first update and after each."""
 
 
-@pytest.mark.parametrize("names", [["Crowd"], pytest.param(["Crowd", "Few"], marks=pytest.mark.slow)])
-def test_one_host_learns_what_a_learner_without_hosts_learns(tmp_path: Path, names: list[str]) -> None:
-    """Bit for bit, with its step, one behavior or a team of two; the share of one host is everything."""
+SAC = {
+    "trainer_type": "sac",
+    "hyperparameters": {"batch_size": 8, "buffer_size": 256, "buffer_init_steps": 100, "steps_per_update": 10},
+    "network_settings": {"hidden_units": 4, "num_layers": 1, "normalize": True},
+    "max_steps": 400,
+}
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        (["Crowd"], CROWD),
+        pytest.param(["Crowd", "Few"], CROWD | {"team": "all"}, marks=pytest.mark.slow),
+        (["Crowd"], SAC),
+    ],
+    ids=["alone", "team", "sac"],
+)
+def test_one_host_learns_what_a_learner_without_hosts_learns(
+    tmp_path: Path, names: list[str], wanted: dict[str, Any]
+) -> None:
+    """Bit for bit, of a replay to rounding, with its step, one behavior or a team; one host's share is everything."""
     states = []
     for name, hosts in ("alone", False), ("joined", True):
-        team = {"team": "all"} if len(names) > 1 else {}
-        settings = configured(tmp_path, name, **dict.fromkeys(names, CROWD | team))
+        settings = configured(tmp_path, name, **dict.fromkeys(names, wanted))
         with environment(*names) as started:
             together = Together(settings) if hosts else None
             with host_loop(settings, started=started, together=together) as loop:
@@ -92,7 +109,10 @@ def test_one_host_learns_what_a_learner_without_hosts_learns(tmp_path: Path, nam
     (step, updates, alone), (joined_step, joined_updates, joined) = states
     assert (step, updates) == (joined_step, joined_updates)
     for x, y in zip(alone, joined, strict=True):
-        assert (x == y).all()
+        if wanted is SAC and x.dtype == jnp.float32:  # the same operations in another program
+            np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+        else:
+            assert (x == y).all()
     assert together is not None
     together.count = 3
     assert together.share_of(behavior.algorithm).collect_size == 22, "of 64"
@@ -103,12 +123,11 @@ def test_one_host_learns_what_a_learner_without_hosts_learns(tmp_path: Path, nam
     [
         ({"threaded": True}, {}, r"behaviors\.Crowd\.threaded: got true, expected false beside --hosts"),
         (
-            {"trainer_type": "sac"},
+            {"trainer_type": "sac", "hyperparameters": {"save_replay_buffer": True}},
             {},
-            r"behaviors\.Crowd\.trainer_type: got sac, expected an algorithm that learns on-p",
+            r"behaviors\.Crowd\.hyperparameters\.save_replay_buffer: got true, expected false",
         ),
         ({"self_play": {}}, {}, r"behaviors\.Crowd\.self_play: got a section"),
-        ({"evaluation": {"interval": 10}}, {}, r"behaviors\.Crowd\.evaluation: got a section"),
         ({}, {"checkpoint_settings": {"exact": True, "run_id": "x"}}, r"checkpoint_settings\.exact: got true"),
         ({}, {"callbacks": ["my:Class"]}, r"callbacks: got my:Class, expected none"),
         ({}, {"env_settings": {"env_path": None}}, r"env_path: got the Unity Editor, which is one environment"),
@@ -147,7 +166,10 @@ LOCK = {
     "env_settings": {"env_path": "player:lock", "num_areas": 4, "seed": 5},
 }
 STRIKERS = {
-    "behaviors": {"Striker": SMALL | {"max_steps": 2000}, "Goalie": SMALL | {"trainer_type": "ppo"}},
+    "behaviors": {
+        "Striker": SMALL | {"max_steps": 2000, "evaluation": {"interval": 500, "episodes": 2}},
+        "Goalie": SMALL | {"trainer_type": "ppo"},
+    },
     "env_settings": {"env_path": "player:strikers_vs_goalie", "num_areas": 4, "seed": 5},
 }
 
@@ -266,6 +288,11 @@ def test_several_behaviors_over_hosts(tmp_path: Path, settings: dict[str, Any]) 
     assert all(one != two for one, two in zip(*rollouts, strict=True)), "other environments and noise"
     for name in settings["behaviors"]:
         assert (tmp_path / "results" / "first" / f"{name}.onnx").stat().st_size > 0
+    asked = settings["behaviors"].get("Striker", {})
+    if "evaluation" in asked:  # of host 0, in a worker behind those of all
+        rows = (tmp_path / "results" / "first" / "Striker" / "metrics.csv").read_text().splitlines()
+        steps = [int(row.split(",")[0]) for row in rows if "Evaluation/Episode Length" in row]
+        assert len(steps) >= 3 and [step // 500 for step in steps] == sorted({step // 500 for step in steps})
 
 
 @pytest.mark.slow
@@ -287,3 +314,36 @@ def test_ctrl_c_on_one_ends_all_and_the_run_goes_on_with_another_number_of_hosts
     assert [len(x) for x in three] == [len(three[0])] * 3
     later = checkpoint.read_arrays(require_latest(tmp_path / "results" / "run" / "CartPole-v1"))
     assert any(saved[name].tobytes() != later[name].tobytes() for name in saved)
+
+
+ACTED = {
+    "behaviors": {
+        "CartPole-v1": SAC
+        | {
+            "hyperparameters": {
+                "batch_size": 8, "buffer_size": 256, "buffer_init_steps": 100, "steps_per_update": 5,
+                "reward_signal_steps_per_update": 5,
+            },
+            "reward_signals": {"extrinsic": {"gamma": 0.99}, "rnd": {"strength": 0.1}},
+            "summary_freq": 200, "checkpoint_interval": 100000,
+        }
+    },
+    "env_settings": {"env_path": "gymnasium:CartPole-v1", "num_envs": 2, "seed": 5, "inline": True},
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_hosts_share_a_replay(tmp_path: Path) -> None:
+    """All hold the same bits, twice; as many updates as the decisions of all have paid for."""
+    runs = [Hosts(tmp_path, name, 2, settings=ACTED).end() for name in ("first", "again")]
+    (first, second), (again, _) = runs
+    states = [[(step, bits(state)) for kind, step, state in of if kind == "state"] for of in (first, second, again)]
+    assert states[0] == states[1] == states[2] and len(states[0]) > 3
+    given = [[rollout for kind, _, rollout in of if kind == "rollout"] for of in (first, second)]
+    assert all(bits(one) != bits(two) for one, two in zip(*given, strict=True)), "other environments and noise"
+    state = next(x for kind, _, x in reversed(first) if kind == "state")
+    acted = sum(int(rollout.acted.sum()) for of in given for rollout in of)
+    assert acted == int(state.step) > 300
+    updates = {name: int(moments.count) for name, moments in state.optimizer.items()}
+    assert updates == dict.fromkeys(updates, (acted - 100) // 5)
