@@ -82,8 +82,8 @@ def play_episodes(
             actions, memories[who] = act(policies[who], now.memories[who], now.moments[who], own)
             sent[who] = TeamActions(*(x.reshape(*views[who].alive.shape, -1) for x in actions))
         state, done = jax.vmap(scene.step)(jax.random.split(step_key, areas), now.state, sent)
-        alive = now.moments[name].view.alive.reshape(lead)
-        sums = _added(part, now.sums, step_of_behavior(done, name), alive)
+        there = now.moments[name].view.alive | ~now.moments[name].begin  # who decides or pauses
+        sums = _added(part, now.sums, step_of_behavior(done, name), there.reshape(lead))
         for who in acts:
             mine = step_of_behavior(done, who)
             staying = mine.view._replace(alive=mine.view.alive & ~sums.finished[:, None])
@@ -106,12 +106,12 @@ def play_episodes(
     return ended.sums
 
 
-def _added(part: Sizes, sums: Sums, done: TeamStep, alive: Array) -> Sums:
+def _added(part: Sizes, sums: Sums, done: TeamStep, there: Array) -> Sums:
     """Sums with a step, for areas whose episode was still going on."""
     going = ~sums.finished
     teams = (*done.over.shape, part.teams, part.members)
-    own = jnp.where(alive, done.reward, 0.0)
-    group = jnp.where(alive, done.group_reward, 0.0).reshape(teams)
+    own = jnp.where(there, done.reward, 0.0)
+    group = jnp.where(there, done.group_reward, 0.0).reshape(teams)
     received = jnp.where(group.max(-1) > -group.min(-1), group.max(-1), group.min(-1))  # by those who lived to get it
     return Sums(
         returns=jnp.where(going[:, None], sums.returns + own, sums.returns),

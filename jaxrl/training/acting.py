@@ -23,8 +23,8 @@ class Moment(NamedTuple):
 
     view: TeamView
     begin: Array  # bool [A], whose next decision is the first of its episode
-    decided: Array  # bool [A], who has just been paid for a decision
-    reward: Array  # float32 [A, 2], own and group reward for it
+    decided: Array  # bool [A], who is told what came of its decision
+    reward: Array  # float32 [A, 2], own and group reward for it, so far where it pauses
 
 
 Act = Callable[[Any, Any, Moment, Array], tuple[TeamActions, Any]]
@@ -90,8 +90,9 @@ def first_moment(view: TeamView) -> Moment:
 
 def next_moment(moment: Moment, view: TeamView, ended: Array, reward: Array, group_reward: Array) -> Moment:
     """What members see next, and what came of `moment`: who `ended` begins anew, who paused goes on. All [A, ...]."""
-    decided = moment.view.alive
-    return Moment(view, ended | (moment.begin & ~decided), decided, jnp.stack([reward, group_reward], axis=-1))
+    alive, paid = moment.view.alive, jnp.stack([reward, group_reward], axis=-1)
+    begin = ended | (moment.begin & ~alive)
+    return Moment(view, begin, view.alive & ~begin, where(~alive, moment.reward, 0) + paid)
 
 
 def memory_before(algorithm: Algorithm, policy: PolicyState, members: int) -> Any:

@@ -8,12 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from jaxrl import make_environment, make_settings
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.algorithms.interface import Decision, PolicyState
 from jaxrl.client.episodes import play_episodes
-from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView
+from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView, team_step
 from jaxrl.jax_envs.scene import scene_of
 from jaxrl.tools.watch.film import Role, play
 from jaxrl.training.acting import memory_before, trained_actions
@@ -78,3 +79,35 @@ def test_who_pauses_remembers_in_training_as_in_a_rollout() -> None:
     _, steps = collect(env, made, policy, begun, jax.random.split(jax.random.key(2), (12, 1)), {})
     assert steps.sums.reward[5].tolist() == [[[3.0, 3.0]]]
     assert jnp.where(steps.alive, steps.action.continuous[..., 0], 0).sum((1, 2, 3)).tolist() == [0, 0, 1, 1, 2, 2] * 2
+
+
+def test_what_is_paid_in_a_pause_counts_in_a_rollout_as_in_training() -> None:
+    """In turns each does what it sees, what its last decision earned, and is paid that and 1; who pauses is paid 10."""
+
+    def view(clock: Array) -> TeamView:
+        alive = (jnp.arange(2) == clock % 2) & (clock < 6)
+        return TeamView((jnp.zeros((2, 1)),), jnp.ones((2, 0), bool), alive)
+
+    def step(_key: Array, clock: Array, actions: TeamActions) -> tuple[Array, TeamStep]:
+        paid = jnp.where(jnp.arange(2) == clock % 2, actions.continuous[:, 0] + 1.0, 10.0)
+        after = team_step(view(clock + 1), reward=paid, terminated=clock == 5, figures={})
+        return clock + 1, after
+
+    spec = make_spec((1,), continuous=1)
+    env = JaxEnv("Paid", spec, 2, {}, lambda *_: (jnp.int32(0), view(jnp.int32(0))), step)
+
+    def act(_policy: Any, obs: Any, mask: Any, carry: Any, _key: Any) -> Decision:
+        action = Action(obs[1], jnp.zeros((*mask.shape[:-1], 0), jnp.int32))
+        return Decision(action, action, {"log_prob": jnp.zeros((*mask.shape[:-1], 1))}, carry)
+
+    settings = make_settings("ppo", connectors=[{"type": "previous_reward"}])
+    made = ALGORITHMS["ppo"](spec, settings)._replace(act=act, noise=None)
+    policy = PolicyState(params=jnp.zeros(1), normalizer=(), connectors=made.init(jax.random.key(0)).policy.connectors)
+    given = {env.name: policy}, {env.name: memory_before(made, policy, 2)}, jax.random.key(0), {}, jnp.int32(20)
+    sums = play_episodes(scene_of(env), env.name, {env.name: trained_actions(made)}, 1, *given)
+    expected = [1 + 10 + 12 + 10 + 23 + 10, 1 + 10 + 12 + 10 + 23]  # 12: 1 and the 11 that it sees
+    assert sums.returns.tolist() == [expected]
+    begun = start_play(env, made, jax.random.split(jax.random.key(1), 1), 1, {})
+    several = jax.tree.map(lambda x: x[None], policy)
+    _, steps = collect(env, made, several, begun, jax.random.split(jax.random.key(2), (6, 1)), {})
+    assert steps.sums.reward[5].tolist() == [[expected]]
