@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from jaxrl.settings.behavior import Hyperparameters
 from jaxrl.settings.section import Location
 
@@ -74,8 +76,8 @@ def _without_foreign_defaults(
 ) -> Mapping[str, Any]:
     """`default_settings` without hyperparameters that only its own trainer type has and that say what is said anyway.
 
-    A resolved configuration.yaml spells out every default; without this it could not be read back where a behavior
-    has another trainer type than `default_settings`.
+    A resolved configuration.yaml spells out every default, also one that follows from another key; without this it
+    could not be read back where a behavior has another trainer type than `default_settings`.
     """
     hyperparameters = default.get("hyperparameters")
     if not isinstance(behavior, Mapping) or not isinstance(hyperparameters, Mapping):
@@ -83,9 +85,23 @@ def _without_foreign_defaults(
     mine, theirs = (types.get(str(written.get("trainer_type", ""))) for written in (behavior, default))
     if mine is None or theirs is None or mine is theirs:
         return default
-    said_anyway = {key: field.default for key, field in theirs.model_fields.items() if key not in mine.model_fields}
-    kept = {key: value for key, value in hyperparameters.items() if key not in said_anyway or value != said_anyway[key]}
+    shared = {key: value for key, value in hyperparameters.items() if key in mine.model_fields}
+    usual = {key: field.default for key, field in theirs.model_fields.items() if key not in mine.model_fields}
+    resolved = _resolved(theirs, shared)
+    kept = {
+        key: value
+        for key, value in hyperparameters.items()
+        if key not in usual or value not in (usual[key], resolved.get(key, usual[key]))
+    }
     return {**default, "hyperparameters": kept}
+
+
+def _resolved(kind: type[Hyperparameters], written: Mapping[str, Any]) -> dict[str, Any]:
+    """All hyperparameters where these are written; none where they are wrong, which is reported elsewhere."""
+    try:
+        return kind.model_validate(written).model_dump(mode="json")
+    except ValidationError:
+        return {}
 
 
 def settle_start(written: Mapping[str, Any], overrides: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -168,6 +168,21 @@ def test_resolved_defaults_of_another_trainer_type_read_back(tmp_path):
     assert load(tmp_path, to_yaml(loaded)) == loaded
 
 
+@pytest.mark.parametrize(
+    ("default", "other"),
+    [
+        ("trainer_type: poca, hyperparameters: {learning_rate_schedule: constant}", "sac"),
+        ("trainer_type: sac", "ppo"),
+    ],
+    ids=["schedules", "steps of reward signals"],
+)
+def test_what_follows_from_another_key_of_another_trainer_type_reads_back(tmp_path, default, other):
+    loaded = load(tmp_path, f"{{default_settings: {{{default}}}, behaviors: {{A: {{trainer_type: {other}}}}}}}")
+    text = to_yaml(loaded)
+    implied = "epsilon_schedule: constant" if other == "sac" else "reward_signal_steps_per_update: 1.0"
+    assert implied in text and load(tmp_path, text) == loaded
+
+
 def test_problem_of_default_settings_is_said_once(tmp_path):
     text = """default_settings: {trainer_type: ppo, hyperparameters: {shared_critic: true, bta: 1}}
 behaviors:
