@@ -154,6 +154,18 @@ def seed_numbers(numbers: Any, seeds: int) -> np.ndarray:
     return np.array([int(number) for number in given], np.uint32)
 
 
+def iterations(state: Any, count: Any) -> np.int32:
+    """How many of them `run` makes of this state.
+
+    Raises SettingsError unless it is a whole number, at least 0; JaxrlError for a state that is used up.
+    """
+    if not _is_whole(count) or not 0 <= count < 2**31:
+        raise SettingsError(f"run: got {count!r} iterations, expected a whole number from 0 to {2**31 - 1}")
+    if any(isinstance(x, jax.Array) and x.is_deleted() for x in jax.tree.leaves(state)):
+        raise JaxrlError("run: got a state that an earlier `run` has used up: go on with the one that it returned")
+    return np.int32(count)
+
+
 def _is_whole(number: Any) -> bool:
     try:
         operator.index(number)

@@ -29,7 +29,7 @@ from jaxrl.jax_envs.scene import JaxScene, scene_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.settings.teams import teams_of
 from jaxrl.training.compiled import trainer_checkpoint
-from jaxrl.training.compiled.arguments import UNFITTING, check_arguments, check_fit, seed_numbers
+from jaxrl.training.compiled.arguments import UNFITTING, check_arguments, check_fit, iterations, seed_numbers
 from jaxrl.training.compiled.checks import check_memory
 from jaxrl.training.compiled.evaluation import Evaluate, evaluate
 from jaxrl.training.compiled.iteration import begin_anew, iterate_several
@@ -187,11 +187,10 @@ def make_scene_trainer(
         return place(begin(seed_numbers(numbers, seeds), parameters))
 
     def run(state: SceneState, count: int) -> tuple[SceneState, dict[str, IterationLog]]:
-        return program(jax.tree.map(empty_to, state, places), counted(count))
-
-    def counted(count: int) -> Any:
-        whole = NamedSharding(mesh, PartitionSpec())
-        return np.int32(count) if jax.process_count() == 1 else over_all(np.int32(count), whole)
+        counted = iterations(state, count)
+        if jax.process_count() > 1:
+            counted = over_all(counted, NamedSharding(mesh, PartitionSpec()))
+        return program(jax.tree.map(empty_to, state, places), counted)
 
     everywhere = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))
 

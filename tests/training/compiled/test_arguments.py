@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxrl
 from jaxrl.settings.traced import with_values
-from jaxrl.training.compiled.arguments import check_acting, check_values, seed_numbers
+from jaxrl.training.compiled.arguments import check_acting, check_values, iterations, seed_numbers
 from tests.helpers import ppo_settings
 from tests.jax_envs.toy_jax_env import make_toy
 
@@ -117,3 +118,19 @@ def test_right_numbers_pass() -> None:
 def test_wrong_seeds_are_named(numbers: Any, words: str) -> None:
     with pytest.raises(jaxrl.JaxrlError, match=words):
         seed_numbers(numbers, 2)
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, "2", True, 2**31])
+def test_a_wrong_number_of_iterations_is_refused(count: Any) -> None:
+    """-1 and "2" ran none and two, 1.5 one."""
+    assert iterations({"x": jnp.zeros(2)}, np.int64(3)) == 3
+    with pytest.raises(jaxrl.JaxrlError, match=r"run: got .* iterations, expected a whole number from 0 to 2147483647"):
+        iterations({}, count)
+
+
+def test_a_state_that_is_used_up_is_named() -> None:
+    """XLA spoke of buffers."""
+    used = jnp.zeros(2)
+    used.delete()
+    with pytest.raises(jaxrl.JaxrlError, match="used up: go on with the one that it returned"):
+        iterations({"x": used}, 1)
