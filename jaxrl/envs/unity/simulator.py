@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 RESEEDS = False  # a player takes a seed at its start alone
+_SEEDS = 2**31  # what the protocol's int32 holds from 0 on
 
 
 def check(path: str | None) -> None:
@@ -23,7 +24,7 @@ def check(path: str | None) -> None:
 
 
 def make_factory(path: str | None, settings: RunSettings, log_folder: str) -> EnvFactory:
-    """A function worker → HostEnv for `EnvPool`; worker i gets seed + i and port base_port + i."""
+    """A function worker → HostEnv for `EnvPool`; worker i gets seed + i (0 after the largest), port base_port + i."""
     options, engine = settings.env_settings, settings.engine_settings
     arguments = {
         "file_name": path,
@@ -56,4 +57,4 @@ def make_unity(
     from jaxrl.envs.unity.environment import UnityHostEnv
 
     hidden = no_graphics or (no_graphics_monitor and worker > 0)
-    return UnityHostEnv(worker=worker, seed=seed + worker, no_graphics=hidden, **arguments)
+    return UnityHostEnv(worker=worker, seed=(seed + worker) % _SEEDS, no_graphics=hidden, **arguments)

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from jaxrl.envs.unity import environment
+from jaxrl.envs.unity.simulator import make_unity
 from jaxrl.settings import EnvironmentSettings, RunSettings
 from jaxrl.training.host.launch import make_factory
 from jaxrl.types import JaxrlError
@@ -22,6 +24,14 @@ def test_a_recipe_holds_plain_values(tmp_path, monkeypatch):
     assert seed == 7
     assert arguments["file_name"].endswith("DungeonEscape.x86_64") and arguments["num_areas"] == 3
     assert arguments["base_port"] == 6000 and arguments["log_folder"] == "logs"
+
+
+def test_seeds_of_workers_stay_within_what_a_message_holds(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(environment, "UnityHostEnv", lambda *, seed, **_: seeds.append(seed))
+    for worker in range(3):
+        make_unity({}, 2**31 - 2, False, False, worker)
+    assert seeds == [2**31 - 2, 2**31 - 1, 0]
 
 
 def test_an_unknown_player_is_named():
