@@ -34,8 +34,8 @@ class GymnasiumView(gymnasium.Env[Any, Any]):
 
     The reward is the agent's own plus its group's. `info` holds `agent_id`, and `action_mask` (bool [M], True: allowed)
     where actions are discrete. `reset` begins with the episode that the scene itself has begun, and starts the scene
-    anew only in the middle of one; `options` are environment parameters. A player cannot be seeded again: the seed of
-    `reset` is that of `np_random` alone.
+    anew only in the middle of one, or with `options`: environment parameters, which a scene reads as an episode begins.
+    A player cannot be seeded again: the seed of `reset` is that of `np_random` alone.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012, as Gymnasium declares it
@@ -57,10 +57,8 @@ class GymnasiumView(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """The first observation of an episode and its info. Raises ViewError, EnvironmentFailure."""
         super().reset(seed=seed)
-        if options:
-            self._env.set_parameters({name: float(value) for name, value in options.items()})
-        if self._agent is not None:
-            self._env.reset()
+        if self._agent is not None or options:
+            self._env.reset({name: float(value) for name, value in (options or {}).items()})
         message = self._wait_for(None)
         return self._spaces.see(message.deciding.obs, 0), _info(message)
 

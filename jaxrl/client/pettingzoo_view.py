@@ -54,13 +54,14 @@ class PettingZooView(ParallelEnv[str, Any, Any]):
 
     Agents are called `<behavior>_<number>`, in the order in which they first ask in an episode of the view; numbers are
     not used twice in it. The episode is over when all have ended; what begins with the same message belongs to the next
-    one, with which `reset` goes on. In the middle of an episode it starts the scene anew. So episodes are those of the
-    scene where it has one training area; with several that end one by one, the view's may go on for ever.
+    one, with which `reset` goes on. In the middle of an episode it starts the scene anew, as with `options`: environment
+    parameters, which a scene reads as an episode begins. So episodes are those of the scene where it has one training
+    area; with several that end one by one, the view's may go on for ever.
 
     An agent that lives and does not ask shows its last observation again, earns 0, and its action is not used:
     `info["asked"]` is False. Rewards are own plus group reward; `info` holds `agent_id`, `group_id`, `group_reward` and
-    `action_mask` (bool [M], True: allowed) where actions are discrete. `options` are environment parameters. A player
-    cannot be seeded again: the seed of `reset` has no effect.
+    `action_mask` (bool [M], True: allowed) where actions are discrete. A player cannot be seeded again: the seed of
+    `reset` has no effect.
     """
 
     metadata = {"name": "unity", "render_modes": [], "is_parallelizable": True}  # noqa: RUF012, as PettingZoo does
@@ -91,9 +92,8 @@ class PettingZooView(ParallelEnv[str, Any, Any]):
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """First observations and infos of all agents. Raises EnvironmentFailure."""
-        self._env.set_parameters({name: float(value) for name, value in (options or {}).items()})
-        if self.agents:
-            self._env.reset()
+        if self.agents or options:
+            self._env.reset({name: float(value) for name, value in (options or {}).items()})
         self._begin()
         lives = self._lives.items()
         return {name: seen.obs for name, seen in lives}, {name: dict(seen.info) for name, seen in lives}

@@ -95,6 +95,19 @@ def test_an_episode_of_a_team_by_the_view(countdown):
     assert set(rewards.values()) == {13.0}  # a bonus of 2
 
 
+def test_options_hold_for_the_episode_that_begins_with_them(countdown):
+    """Not for the next one, as where the scene has begun its episode already. A sorter sees one row for each tile."""
+    with jaxrl.unity_environment("player:sorter", base_port=free_port()) as env:
+        alone = jaxrl.gymnasium_view(env)
+        for options, tiles in ({"num_tiles": 5}, 5), ({}, 5), ({"num_tiles": 3.0}, 3):
+            obs, _ = alone.reset(options=options)
+            assert np.count_nonzero(obs["BufferSensor"].any(axis=1)) == tiles
+    view = jaxrl.pettingzoo_view(countdown)
+    view.reset(options={"bonus": 2.0})
+    _, rewards, *_ = view.step({name: {"continuous": np.array([0.5]), "discrete": 0} for name in view.agents})
+    assert set(rewards.values()) == {13.0}
+
+
 @pytest.mark.parametrize(
     ("action", "space", "given", "continuous", "discrete"),
     [
