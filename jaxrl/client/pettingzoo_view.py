@@ -54,9 +54,9 @@ class PettingZooView(ParallelEnv[str, Any, Any]):
 
     Agents are called `<behavior>_<number>`, in the order in which they first ask in an episode of the view; numbers are
     not used twice in it. The episode is over when all have ended; what begins with the same message belongs to the next
-    one, with which `reset` goes on. In the middle of an episode it starts the scene anew, as with `options`: environment
-    parameters, which a scene reads as an episode begins. So episodes are those of the scene where it has one training
-    area; with several that end one by one, the view's may go on for ever.
+    one, with which `reset` goes on. In the middle of an episode it starts the scene anew, and with `options`, which are
+    environment parameters: a scene reads them as an episode begins. So episodes are those of the scene where it has one
+    training area; with several that end one by one, the view's may go on for ever.
 
     An agent that lives and does not ask shows its last observation again, earns 0, and its action is not used:
     `info["asked"]` is False. Rewards are own plus group reward; `info` holds `agent_id`, `group_id`, `group_reward` and
