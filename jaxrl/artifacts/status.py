@@ -30,6 +30,8 @@ FINAL = "final_checkpoint"
 LESSON = "lesson_num"
 ELO = "elo"
 """Entry of a behavior with self_play: the learner's rating."""
+STOP = "stop"
+"""Entry of a behavior with rules that end its training: by tag, how often the value was reached, by seed."""
 BEST_CHECKPOINT = "best_checkpoint"
 """Entry of a behavior with keep_best: like one of CHECKPOINTS, with the statistic, its value and whose seed it was."""
 RECORDS = "records"
@@ -57,6 +59,13 @@ class _Episodes(BaseModel):
     team_returns: list[_Number]
 
 
+class _Rule(BaseModel):
+    value: float
+    patience: int
+    in_a_row: list[int]
+    reached: list[bool]
+
+
 class _Entries(BaseModel):
     """What is read again of one behavior or environment parameter; the rest is kept as it is."""
 
@@ -69,6 +78,7 @@ class _Entries(BaseModel):
     best_checkpoint: _Best | None = None
     records: dict[str, str] = {}
     elo: float | None = None
+    stop: dict[str, _Rule] = {}  # see jaxrl.training.judging
 
 
 _DOCUMENT = TypeAdapter(dict[str, _Entries])
@@ -132,12 +142,17 @@ class TrainingStatus:
     ) -> None:
         """Append a checkpoint and forget the oldest beyond `keep` (<= 0 keeps all); the same step is replaced.
 
-        `reward` is the mean episode return since the last update, None (or NaN) when no episode ended. `auxiliary` are
-        the other files of the checkpoint. The files themselves are removed by checkpoint_folder.prune.
+        `reward` is the mean episode return since the last update, None (or NaN) when no episode ended: what the same
+        step has had before stays then. `auxiliary` are the other files of the checkpoint. The files themselves are
+        removed by checkpoint_folder.prune.
         """
         with self._lock:
-            others = [item for item in self.get(behavior, CHECKPOINTS, []) if item["steps"] != step]
-            entries = [*others, _entry(step, onnx, reward, auxiliary)]
+            others = list(self.get(behavior, CHECKPOINTS, []))
+            before = [others.pop(place) for place in reversed(range(len(others))) if others[place]["steps"] == step]
+            entry = _entry(step, onnx, reward, auxiliary)
+            if entry["reward"] is None and before:
+                entry["reward"] = before[0].get("reward")
+            entries = [*others, entry]
             self.set(behavior, CHECKPOINTS, entries[-keep:] if keep > 0 else entries)
 
     def note(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,6 +50,27 @@ class Judge:
     def counting(self, of_seeds: Sequence[Mapping[str, Summary]]) -> list[Mapping[str, Summary]]:
         """Of what seeds show, that of those which were not left out."""
         return [shown for shown, counts in zip(of_seeds, self._waited_for, strict=True) if counts]
+
+    def state(self) -> dict[str, Any]:
+        """By rule what has been counted so far, plain JSON values; nothing once the training has ended by one of them,
+        so that who resumes it is not ended again by what was before.
+        """
+        rules = self._rules if self.verdict is None else {}
+        return {
+            tag: {**self._told(tag), "in_a_row": self._in_a_row[tag].tolist(), "reached": self._reached[tag].tolist()}
+            for tag in rules
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`. A rule that is another now begins anew, and one of other seeds."""
+        for tag, count in self._in_a_row.items():
+            found = state.get(tag, {"in_a_row": (), "reached": ()})
+            same = {key: found.get(key) for key in self._told(tag)} == self._told(tag)
+            if same and len(found["in_a_row"]) == len(found["reached"]) == len(count):
+                count[:], self._reached[tag][:] = found["in_a_row"], found["reached"]
+
+    def _told(self, tag: str) -> dict[str, float]:
+        return {"value": self._rules[tag].value, "patience": self._rules[tag].patience}
 
     def see(self, step: int, summaries: Sequence[Mapping[str, Summary]]) -> Highest | None:
         """By seed, what is written at trainer step `step`. Returns the highest value of the statistic `keep_best`.

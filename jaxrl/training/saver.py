@@ -156,6 +156,7 @@ def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, rew
     """Copy the ONNX file of the checkpoint of this step to the run's folder. Raises ArtifactError."""
     exported, final = onnx_path(folder.behavior(name), step), folder.final_onnx(name)
     last = status.get(name, CHECKPOINTS, [{"file_path": exported.as_posix()}])[-1]
+    reward = last.get("reward") if reward is None else reward  # no episode has ended since it was resumed
     if not last["file_path"].endswith(exported.suffix):  # a checkpoint without one, see `save_checkpoint`
         status.note(name, FINAL, step, Path(last["file_path"]), reward)
         status.write()

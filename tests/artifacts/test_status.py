@@ -52,7 +52,7 @@ def test_round_trip_in_the_format_of_ml_agents(tmp_path, log):
 
 def test_saving_the_same_step_again_replaces_its_entry(tmp_path):
     status = TrainingStatus(tmp_path / "s.json")
-    for reward in (1.0, 2.0):
+    for reward in (1.0, 2.0, None):  # None: resumed, and nothing has happened since
         status.add_checkpoint("Walker", 100, Path("w.onnx"), reward)
     assert [item["reward"] for item in status.get("Walker", "checkpoints")] == [2.0]
 
@@ -76,6 +76,7 @@ DAMAGES = {
     "a checkpoint without its step": b'{"metadata": {}, "Walker": {"checkpoints": [{"file_path": "x"}]}}',
     "a step in words": b'{"metadata": {}, "Walker": {"checkpoints": [{"steps": "100"}]}}',
     "a lesson below zero": b'{"metadata": {}, "wall": {"lesson_num": -1}}',
+    "a rule without its counts": b'{"metadata": {}, "Walker": {"stop": {"reward": {"value": 1.0}}}}',
     "nested without end": b"[" * 200_000,
     "metadata that is a list": b'{"metadata": []}',
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -117,3 +118,30 @@ def test_evaluations_come_when_they_come(log: Any) -> None:
     one = judge(keep_best="Evaluation/Episode Length", evaluation={"interval": 1000})
     one.see(1, [written(reward=1.0, loss=1.0)])
     assert not log.messages
+
+
+def test_a_resumed_run_goes_on_counting() -> None:
+    """As if it had not been interrupted: times in a row, and seeds that had reached the value."""
+    rules = {CUMULATIVE_REWARD: {"value": 1.0, "patience": 2}, LOSS: 5.0}
+    whole = judge(2, stop=rules)
+    seen = [(1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.0, 0.0)]  # the first seed has reached it, the second once in a row
+    for values in seen[:2]:
+        whole.see(1, [written(reward=value, loss=0.0) for value in values])
+    state = json.loads(json.dumps(whole.state()))
+    assert state[CUMULATIVE_REWARD] == {"value": 1.0, "patience": 2, "in_a_row": [2, 1], "reached": [True, False]}
+    resumed = judge(2, stop=rules)
+    resumed.restore(state)
+    for one in (whole, resumed):
+        one.see(2, [written(reward=value, loss=0.0) for value in seen[2]])
+        assert one.verdict is not None and one.state() == {}, "who resumes it wants to go on"
+
+
+@pytest.mark.parametrize("rules", [{CUMULATIVE_REWARD: 2.0}, {CUMULATIVE_REWARD: {"value": 1.0, "patience": 3}}])
+def test_another_rule_begins_anew(rules: dict[str, Any]) -> None:
+    before = judge(2, stop={CUMULATIVE_REWARD: 1.0})
+    before.see(1, [written(reward=1.5), written(reward=0.0)])
+    changed, more = judge(2, stop=rules), judge(3, stop={CUMULATIVE_REWARD: 1.0})
+    for one in (changed, more):
+        new = one.state()
+        one.restore(before.state())
+        assert one.state() == new

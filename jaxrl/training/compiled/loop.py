@@ -222,7 +222,7 @@ class JittedLoop:
             mine = self.state_of(state, run)
             shown = self.trainer.here(mine) if part.settings.keep_best is not None else mine
             recorder.summary(reached.summary, shown.of(part.name), training=not part.over)
-        if reached.evaluation is not None and part.name in self.evaluate:
+        if reached.evaluation is not None and part.name in self.evaluate and not part.over:
             mine = self.state_of(state, run)
             with recorder.timers(nodes.EVALUATION):
                 figures = self.trainer.read(self.evaluate[part.name](mine))

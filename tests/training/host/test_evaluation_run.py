@@ -31,6 +31,7 @@ CARTPOLE = "CartPole-v1"
 REWARD, GROUP, LENGTH = (
     f"Evaluation/{what}" for what in ("Cumulative Reward", "Group Cumulative Reward", "Episode Length")
 )
+REWARD_OF_TRAINING = "Environment/Cumulative Reward"
 pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
 
 
@@ -206,3 +207,20 @@ def test_there_is_one_editor(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=expected), launched(settings):
         pass
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("stop", [{}, {REWARD_OF_TRAINING: {"value": 0.0, "patience": 4}}])
+def test_a_run_that_is_resumed_is_judged_as_if_it_had_gone_on(tmp_path: Path, stop: dict[str, Any]) -> None:
+    """Summaries at 50, 100 and, resumed, 150 and 200: the fourth ends it. What its checkpoint was worth stays known."""
+    for steps in (100, 100, 400):
+        resume = {"resume": steps == 400 or (tmp_path / "results").exists()}
+        changes = {"checkpoint_settings": {"run_id": "two", "results_dir": str(tmp_path / "results"), **resume}}
+        settings = configured(tmp_path, changes=changes, Toy={"max_steps": steps, "summary_freq": 50, "stop": stop})
+        with environment("Toy") as started:
+            train(settings, started=started)
+        found = status(tmp_path, "Toy")
+        assert all(item["reward"] > 0.0 for item in [*found["checkpoints"], found["final_checkpoint"]])
+        if steps == 100:
+            assert [rule["in_a_row"] for rule in found.get("stop", {}).values()] == [[2]] * len(stop)
+    last = found["checkpoints"][-1]["steps"]
+    assert (200 <= last < 250) if stop else last >= 400
