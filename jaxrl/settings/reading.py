@@ -140,15 +140,29 @@ _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fas
 class _Loader(_PARSER):
     """Safe loader that refuses a key written twice, where YAML would silently keep the last."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge" or not isinstance(key_node, yaml.ScalarNode):
-                continue
-            if key_node.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"key {key_node.value!r} twice", problem_mark=key_node.start_mark)
-            seen.add(key_node.value)
-        return super().construct_mapping(node, deep=deep)
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._looked_at: set[yaml.MappingNode] = set()
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Look at the keys that are written, before those that are merged (`<<`) stand among them.
+
+        A mapping that others merge may be flattened before it is its turn, and then again.
+        """
+        if node not in self._looked_at:
+            self._looked_at.add(node)
+            _refuse_twice(node)
+        super().flatten_mapping(node)
+
+
+def _refuse_twice(node: yaml.MappingNode) -> None:
+    seen = set()
+    for key_node, _ in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge" or not isinstance(key_node, yaml.ScalarNode):
+            continue
+        if key_node.value in seen:
+            raise yaml.MarkedYAMLError(problem=f"key {key_node.value!r} twice", problem_mark=key_node.start_mark)
+        seen.add(key_node.value)
 
 
 def _odd_keys(content: Any, location: Location = ()) -> Iterator[Location]:

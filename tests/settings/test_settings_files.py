@@ -65,6 +65,7 @@ def test_not_utf8(tmp_path):
         ("behaviors:\n  A: {\n", r"run\.yaml: YAML error at line 3"),
         ("behaviors:\n\tA: 1\n", "YAML error at line 2"),
         ("behaviors:\n  A: {}\n  A: {max_steps: 3}\n", "YAML error at line 3.*'A' twice"),
+        ("behaviors: {A: &a {max_steps: 3}, B: {<<: *a, summary_freq: 1, summary_freq: 2}}", "'summary_freq' twice"),
         ("behaviors: {A: {init_path: 2024-13-45}}", "YAML error"),
         ("behaviors: &a {A: *a}", "nested without end"),
         ("- 1\n- 2", "expected a mapping with keys such as `behaviors`, got list"),
@@ -160,6 +161,19 @@ behaviors:
     assert list(a.reward_signals) == ["curiosity"] and set(b.reward_signals) == {"curiosity", "extrinsic"}
     assert b.network_settings.memory is None and b.reward_signals["curiosity"].gamma == 0.5
     assert c.trainer_type == "poca" and c.hyperparameters.batch_size == 8 and list(c.reward_signals) == ["extrinsic"]
+
+
+def test_keys_that_are_merged_from_further_down_are_not_written_twice(tmp_path):
+    """`<<` of a mapping that merges one itself, and stands deeper than where it is merged."""
+    text = """behaviors:
+  A: {network_settings: &small {hidden_units: 32, num_layers: 1}}
+  B:
+    reward_signals: {rnd: {network_settings: &deep {<<: *small, num_layers: 3}}}
+    network_settings: {<<: *deep, hidden_units: 8}
+"""
+    b = load(tmp_path, text).behaviors["B"]
+    own, of_signal = b.network_settings, b.reward_signals["rnd"].network_settings
+    assert (own.hidden_units, own.num_layers, of_signal.hidden_units, of_signal.num_layers) == (8, 3, 32, 3)
 
 
 def test_resolved_defaults_of_another_trainer_type_read_back(tmp_path):
