@@ -160,6 +160,21 @@ class RunFolder:
             self._check_places(behaviors)
             self._check_writable()
 
+    def check_sources(self, options: CheckpointSettings, behaviors: Mapping[str, str | None] = _NONE) -> None:
+        """Raise RunFolderError if --force deletes, with the first behavior that appears, what another one starts from.
+
+        Of a loop that meets behaviors one by one; `behaviors` as in `claimed`.
+        """
+        if not options.force or options.resume or len(self._behaviors()) < 2:
+            return
+        own, other = self.path.resolve(), options.initialize_from
+        sources = [Path(path) for path in behaviors.values() if path] + ([self.results_dir / other] if other else [])
+        if any(own in (path.resolve(), *path.resolve().parents) for path in sources):
+            raise RunFolderError(
+                f"{self.path}: --force deletes this run when its first behavior appears, and the others could not "
+                "start from it any more (initialize_from, init_path). Choose another --run-id."
+            )
+
     def prepare(self) -> None:
         """Create the run's folder and run_logs, which the environments need at start-up. Keeps everything in it."""
         try:

@@ -130,6 +130,22 @@ def test_a_forced_run_that_fails_to_start_leaves_the_old_one(results, tmp_path, 
     assert trainer.contents(results) == before
 
 
+@pytest.mark.parametrize("flags", [("--initialize-from", "run"), ()], ids=["initialize-from", "init_path"])
+def test_force_does_not_delete_what_behaviors_that_come_later_start_from(results, tmp_path, capsys, flags):
+    """The old run goes when the first behavior has its weights; of one behavior alone that is right."""
+    changes = {} if flags else {"*.init_path": str(results / "run" / "Countdown")}
+    (results / "run" / "Other").mkdir()
+    shutil.copy(results / "run" / "Countdown" / "checkpoint", results / "run" / "Other")
+    before = trainer.contents(results)
+    assert trainer.train(trainer.config(tmp_path, changes), results, "--force", *flags) == 1
+    assert "--force deletes this run when its first behavior appears" in capsys.readouterr().err
+    assert trainer.contents(results) == before
+    shutil.rmtree(results / "run" / "Other")
+    changes |= {"*.max_steps": 1}
+    assert trainer.train(trainer.config(tmp_path, changes), results, "--force", *flags) == 0
+    assert "Countdown: initialized from" in capsys.readouterr().out
+
+
 def test_inference_acts_and_saves_nothing(start, tmp_path):
     process = start(trainer.config(tmp_path, {"*.max_steps": 400}), "--inference")
     process.says("Step: 600.")
