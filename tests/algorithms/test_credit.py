@@ -12,7 +12,7 @@ from probe_learner import Learner
 TEAM = pytest.mark.parametrize(
     "trainer", ["poca", *(pytest.param(trainer, marks=pytest.mark.slow) for trainer in ("coma", "mappo"))]
 )
-COOPERATIVE = pytest.mark.parametrize("trainer", ["poca", "coma"])
+COOPERATIVE = pytest.mark.parametrize("trainer", ["poca", pytest.param("coma", marks=pytest.mark.slow)])
 SACRIFICES = {
     "plain": {},
     "a penalty that also reaches the dying": {"penalty": -0.001},

@@ -295,7 +295,14 @@ def memory_of(kind: str) -> dict[str, Any]:
     return {"network_settings__memory": {"memory_size": 4, "sequence_length": 3, "memory_type": kind}}
 
 
-@pytest.mark.parametrize(("trainer", "kind"), [("ppo", "gru"), ("mappo", "lstm"), ("poca", "lstm"), ("coma", "gru")])
+@pytest.mark.parametrize(
+    ("trainer", "kind"),
+    [
+        ("ppo", "gru"),
+        ("poca", "lstm"),
+        *(pytest.param(*of, marks=pytest.mark.slow) for of in (("mappo", "lstm"), ("coma", "gru"))),
+    ],
+)
 def test_ratios_are_one_before_the_first_step_along_sequences_too(trainer: str, kind: str) -> None:
     """Memory is made of what is seen: of the sequences that are trained on, not of what was stored."""
     settings = settings_of(trainer, SMALL | memory_of(kind) | ({} if trainer in ("ppo", "poca") else CAPACITY))

@@ -42,7 +42,11 @@ def trained(trainer: str, changes: Mapping[str, Any]) -> list[np.ndarray]:
     return [np.asarray(x) for x in jax.tree.leaves((plain, logs))]
 
 
-@pytest.mark.parametrize(("trainer", "changes"), [("ppo", MEMORY), ("poca", {})], ids=["ppo with memory", "poca"])
+@pytest.mark.parametrize(
+    ("trainer", "changes"),
+    [pytest.param("ppo", MEMORY, marks=pytest.mark.slow), ("poca", {})],
+    ids=["ppo with memory", "poca"],
+)
 def test_a_program_for_an_accelerator_learns_the_same(
     trainer: str, changes: Mapping[str, Any], request: pytest.FixtureRequest
 ) -> None:
