@@ -18,7 +18,7 @@ from jaxrl.settings.inheritance import EVERY_LISTED, expand, inherit, is_written
 from jaxrl.settings.original import as_comment, split
 from jaxrl.settings.reading import read_yaml
 from jaxrl.settings.run import RunSettings
-from jaxrl.settings.section import Location, SettingsError, nearest, problems_of
+from jaxrl.settings.section import Location, Section, SettingsError, nearest, problems_of
 from jaxrl.settings.upgrade import refuse_old_layout, upgrade
 
 logger = logging.getLogger(__name__)
@@ -140,20 +140,27 @@ def behavior_settings_for(settings: RunSettings, behavior_name: str) -> Behavior
 def to_yaml(settings: RunSettings) -> str:
     """All eight sections with defaults filled in, keys in schema order; reading it again gives equal settings.
 
-    Keys that ML-Agents does not know stand in a comment at the end, which it passes over and jaxrl reads. What
-    `default_settings` has and a behavior lacks is written as null, or it would be inherited: reward signals, stop rules
-    and sections that are left out where there is nothing in them.
+    Keys that ML-Agents does not know stand in a comment at the end, which it passes over and jaxrl reads.
     """
     dump = settings.model_dump(mode="json")
-    default = dump["default_settings"] or {}
-    for behavior in dump["behaviors"].values():
-        behavior |= {key: None for key in default if key not in behavior}
-        for key in ("reward_signals", "stop"):
-            inherited, own = default.get(key) or {}, behavior.get(key) or {}
-            if inherited:
-                behavior[key] = own | {name: None for name in inherited if name not in own}
+    for name, behavior in dump["behaviors"].items():
+        _spell_out(behavior, dump["default_settings"] or {}, settings.behaviors[name])
     theirs, ours = split(dump)
     return yaml.safe_dump(theirs, sort_keys=False, allow_unicode=True) + as_comment(ours)
+
+
+def _spell_out(own: dict[str, Any], default: Mapping[str, Any], section: Section | Mapping[str, Any]) -> None:
+    """Write into `own`, the dump of `section`, what `default` has and it lacks: it would be inherited.
+
+    That is what is not written where it has its usual value, and null for names: reward signals, stop rules.
+    """
+    for key, inherited in default.items():
+        if isinstance(section, Section) and key not in type(section).model_fields:
+            continue  # a hyperparameter of another trainer type
+        value: Any = getattr(section, key) if isinstance(section, Section) else section.get(key)
+        own.setdefault(key, dict(value) if isinstance(value, Mapping) else value)
+        if isinstance(inherited, dict) and isinstance(own[key], dict):
+            _spell_out(own[key], inherited, value)
 
 
 def remarks(settings: RunSettings) -> list[str]:

@@ -93,4 +93,4 @@ def test_written_and_read_again(tmp_path: Path) -> None:
     text = to_yaml(settings)
     assert load(tmp_path, text) == settings
     (tmp_path / "again.yaml").write_text(text)
-    assert read_yaml(tmp_path / "again.yaml")["behaviors"]["A"]["connectors"] is None
+    assert read_yaml(tmp_path / "again.yaml")["behaviors"]["A"]["connectors"] == []

@@ -197,6 +197,26 @@ def test_what_follows_from_another_key_of_another_trainer_type_reads_back(tmp_pa
     assert implied in text and load(tmp_path, text) == loaded
 
 
+@pytest.mark.parametrize(
+    ("default", "own"),
+    [
+        ("network_settings: {compute_dtype: bfloat16}", "network_settings: {compute_dtype: float32}"),
+        ("self_play: {opponent_sampling: pfsp, league: {}}", "self_play: {opponent_sampling: uniform, league: null}"),
+        ("reward_signals: {rnd: {episodic: true}}", "reward_signals: {rnd: {episodic: null}}"),
+        (
+            "trainer_type: poca, hyperparameters: {share_policy: false, team_capacity: 3}",
+            "hyperparameters: {share_policy: true, team_capacity: null}",
+        ),
+    ],
+    ids=["network", "self-play", "reward signal", "hyperparameters"],
+)
+def test_usual_values_below_others_of_default_settings_read_back(tmp_path, default, own):
+    """They are not written where they are usual, and would be inherited."""
+    loaded = load(tmp_path, f"{{default_settings: {{{default}}}, behaviors: {{A: {{{own}}}}}}}")
+    assert loaded.behaviors["A"] != loaded.default_settings
+    assert load(tmp_path, to_yaml(loaded)) == loaded
+
+
 def test_problem_of_default_settings_is_said_once(tmp_path):
     text = """default_settings: {trainer_type: ppo, hyperparameters: {shared_critic: true, bta: 1}}
 behaviors:
