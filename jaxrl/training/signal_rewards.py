@@ -114,16 +114,17 @@ def _each_row_once(rows: np.ndarray) -> list[np.ndarray]:
 
 
 def extrinsic_sum(
-    settings: BehaviorSettings, *, own: np.ndarray, group: np.ndarray, mates: np.ndarray
+    settings: BehaviorSettings, *, own: np.ndarray, group: np.ndarray, mates: np.ndarray, strength: Any = None
 ) -> np.ndarray | None:
     """strength · (own + group [+ mates' own rewards]), what ML-Agents adds up over an episode; None without the signal.
 
     Args:
       own, group, mates: float64 [N], sums over an agent's episode (or over several): its individual rewards, the group
         rewards that it received, and the individual rewards of its mates while it lived.
+      strength: instead of that of the settings.
     """
     signal = settings.reward_signals.get("extrinsic")
     if signal is None:
         return None
     cooperative = TRAINER_TYPES[settings.trainer_type].cooperative
-    return signal.strength * (own + group + (mates if cooperative else 0.0))
+    return (signal.strength if strength is None else strength) * (own + group + (mates if cooperative else 0.0))

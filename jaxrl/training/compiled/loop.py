@@ -187,7 +187,7 @@ class JittedLoop:
                     raise next(iter(found.values()))
                 for index, fault in found.items():
                     part.recorder.freeze(index, int(report.step[index]), fault)
-                part.recorder.add(report.log, report.recent)
+                part.recorder.add(report.log, report.recent, report.values)
             state = go_on(self.trainer, state, run.recorder.lessons, run.first, mine)
         return state, reports
 

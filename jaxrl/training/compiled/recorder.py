@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from jaxrl.training.compiled.statistics import SeedStatistics
 from jaxrl.training.recorder import Recorder
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.trained_policy import EXPORTED_SEED
-from jaxrl.types import JaxrlError
+from jaxrl.types import NOTHING, JaxrlError
 
 log = logging.getLogger(__name__)
 
@@ -118,9 +118,9 @@ class JittedRecorder(Recorder):
         both = zip(self.subject.seeds, self.subject.exploits, strict=True)
         return [f"exploiter_{number}" if exploits else f"seed_{number}" for number, exploits in both]
 
-    def add(self, chunk: IterationLog, recent: RecentReturns) -> None:
-        """Some iterations have run; `recent` stands after them."""
-        self.statistics.add(chunk, recent)
+    def add(self, chunk: IterationLog, recent: RecentReturns, values: Mapping[str, Any] = NOTHING) -> None:
+        """Some iterations have run, in which seeds differed in `values`; `recent` stands after them."""
+        self.statistics.add(chunk, recent, values)
         if self._all_new and chunk.updates.any():  # later ones may learn from decisions that were open meanwhile
             self._all_new = False
             largest = chunk.metrics.get(LARGEST_LOG_RATIO, np.zeros(1))

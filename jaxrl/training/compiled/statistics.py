@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -14,6 +17,10 @@ from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, together
 from jaxrl.training.compiled.state import IterationLog
 from jaxrl.training.signal_rewards import extrinsic_sum
+from jaxrl.types import NOTHING
+
+STRENGTH = "reward_signals.extrinsic.strength"
+"""Among the settings in which members of a population differ."""
 
 
 class SeedStatistics:
@@ -23,13 +30,16 @@ class SeedStatistics:
         self._subject, self._lessons = subject, lessons
         self.group_rewards = False
         self._since: IterationLog | None = None  # since the last summary
+        self._extrinsic: np.ndarray | None = None  # sum of what episodes were paid since then; None without the signal
         self._recent: RecentReturns | None = None
         self.frozen = np.zeros(len(subject.seeds), bool)
         """By seed: it tells nothing any more, and counts in no mean over seeds."""
 
-    def add(self, chunk: IterationLog, recent: RecentReturns) -> None:
-        """Some iterations have run; `recent` stands after them."""
+    def add(self, chunk: IterationLog, recent: RecentReturns, values: Mapping[str, Any] = NOTHING) -> None:
+        """Some iterations have run, in which seeds differed in `values`; `recent` stands after them."""
         exact: IterationLog = jax.tree.map(lambda x: np.asarray(x, np.float64), chunk)
+        paid = self._paid(exact.episodes, values)
+        self._extrinsic = paid if self._since is None or paid is None else self._extrinsic + paid
         self._since = exact if self._since is None else together(self._since, exact)
         self.group_rewards |= _earned(chunk.episodes.group_reward)
         self._recent = recent
@@ -82,15 +92,19 @@ class SeedStatistics:
         found |= episodes.stats
         summaries = {tag: _summary(moments) for tag, moments in found.items() if moments.count > 0}
         count = int(episodes.reward.count)
-        sums = (episodes.reward.total, episodes.received, episodes.mates_reward)
-        own, group, mates = (np.asarray(total) for total in sums)
-        collected_sum = extrinsic_sum(self._subject.settings, own=own, group=group, mates=mates)
-        if count and collected_sum is not None:
-            summaries[tag_of("reward/extrinsic")] = _average(float(collected_sum), count)
+        if count and self._extrinsic is not None:
+            summaries[tag_of("reward/extrinsic")] = _average(float(self._extrinsic[seed]), count)
         first_signal, updates = next(iter(self._subject.settings.reward_signals)), int(collected.updates[seed])
         for name, totals in collected.metric_sums.items() if updates else ():
             summaries[tag_of(name, first_signal)] = _average(float(totals[seed]), updates)
         return summaries | self._lessons.summaries(seed)
+
+    def _paid(self, episodes: EpisodeFigures, values: Mapping[str, Any]) -> np.ndarray | None:
+        """What the environment's own signal has paid in all episodes, float64 [S]; None without it."""
+        subject, sums = self._subject, (episodes.reward.total, episodes.received, episodes.mates_reward)
+        own, group, mates = map(np.asarray, sums)
+        strength = values.get(STRENGTH) if subject.changing else None  # else that of the settings, to the last digit
+        return extrinsic_sum(subject.settings, own=own, group=group, mates=mates, strength=strength)
 
     def _evaluated(self, found: EpisodeFigures, seed: int) -> dict[str, Summary]:
         kinds = (found.reward, *((found.group_reward,) if self.group_rewards else ()), found.length)

@@ -20,11 +20,13 @@ from jaxrl.artifacts.metrics.statistics import CUMULATIVE_REWARD, GROUP_CUMULATI
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import load_run_settings
+from jaxrl.training.compiled.lessons import SeedLessons
 from jaxrl.training.compiled.recent_returns import counted, none_yet
 from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.compiled.stacking import EpisodeFigures, Moments
 from jaxrl.training.compiled.state import IterationLog
+from jaxrl.training.compiled.statistics import SeedStatistics
 from tests.event_files import read_events
 
 NAME, SEEDS = "SimpleSpread", (7, 8)
@@ -109,6 +111,21 @@ def test_values_of_two_seeds(tmp_path: Path, log: Any, trainer_type: str, mates:
     (line, _) = [record.getMessage() for record in log.records if "Step: " in record.getMessage()]
     assert line.startswith(f"{NAME} (2 seeds). Step: 1000.")
     assert line.endswith("Mean Reward: 1.500. Mean Group Reward: 3.500. Training.")
+
+
+def test_members_of_a_population_are_paid_with_their_own_strengths(tmp_path: Path) -> None:
+    """Which change from one generation to the next; the tag knew that of the configuration, 3, alone."""
+    written = {"trainer_type": "poca", "reward_signals": {"extrinsic": {"strength": 3.0}}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"behaviors": {NAME: written}}))
+    settings = load_run_settings(tmp_path / "config.yaml", {}, HYPERPARAMETER_TYPES)
+    subject = Subject(NAME, make_environment("jax:simple_spread").spec, settings.behaviors[NAME], SEEDS, 4)
+    for changing, expected in ((True, (1.0 + 2.0) / 2), (False, 3.0)):
+        whose = subject._replace(changing=changing)
+        statistics = SeedStatistics(whose, SeedLessons(None, [whose]))
+        for strength in (1.0, 2.0):
+            statistics.add(chunk(), none_yet(len(SEEDS)), {"reward_signals.extrinsic.strength": pair(strength, 9.0)})
+        found = statistics.take()[0]["Policy/Extrinsic Reward"]
+        assert (found.value, found.count) == (expected * (12.0 + 14.0 + 6.0) / 4, 8)
 
 
 def test_a_policy_that_does_not_know_its_own_decisions_is_told_once(tmp_path: Path, log: Any) -> None:
