@@ -140,20 +140,21 @@ class TrainingStatus:
     def add_checkpoint(
         self, behavior: str, step: int, onnx: Path, reward: float | None, auxiliary: Sequence[Path] = (), keep: int = 0
     ) -> None:
-        """Append a checkpoint and forget the oldest beyond `keep` (<= 0 keeps all); the same step is replaced.
+        """Note a checkpoint and forget the oldest beyond `keep` (<= 0 keeps all); the same step is replaced.
 
+        Neither forgotten nor counted are those of later steps, behind which the run went back: they are still there.
         `reward` is the mean episode return since the last update, None (or NaN) when no episode ended: what the same
         step has had before stays then. `auxiliary` are the other files of the checkpoint. The files themselves are
         removed by checkpoint_folder.prune.
         """
         with self._lock:
-            others = list(self.get(behavior, CHECKPOINTS, []))
-            before = [others.pop(place) for place in reversed(range(len(others))) if others[place]["steps"] == step]
+            known = self.get(behavior, CHECKPOINTS, [])
             entry = _entry(step, onnx, reward, auxiliary)
-            if entry["reward"] is None and before:
-                entry["reward"] = before[0].get("reward")
-            entries = [*others, entry]
-            self.set(behavior, CHECKPOINTS, entries[-keep:] if keep > 0 else entries)
+            if entry["reward"] is None:
+                entry["reward"] = next((item.get("reward") for item in known if item["steps"] == step), None)
+            entries = [*(item for item in known if item["steps"] < step), entry]
+            later = [item for item in known if item["steps"] > step]
+            self.set(behavior, CHECKPOINTS, [*(entries[-keep:] if keep > 0 else entries), *later])
 
     def note(
         self,

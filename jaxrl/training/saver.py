@@ -155,7 +155,8 @@ def _exported(snapshot: Snapshot, beside: Path, exported: Path) -> tuple[Path, l
 def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
     """Copy the ONNX file of the checkpoint of this step to the run's folder. Raises ArtifactError."""
     exported, final = onnx_path(folder.behavior(name), step), folder.final_onnx(name)
-    last = status.get(name, CHECKPOINTS, [{"file_path": exported.as_posix()}])[-1]
+    noted = (item for item in status.get(name, CHECKPOINTS, []) if item["steps"] == step)
+    last: dict[str, Any] = next(noted, {"file_path": exported.as_posix()})
     reward = last.get("reward") if reward is None else reward  # no episode has ended since it was resumed
     if not last["file_path"].endswith(exported.suffix):  # a checkpoint without one, see `save_checkpoint`
         status.note(name, FINAL, step, Path(last["file_path"]), reward)

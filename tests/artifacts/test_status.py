@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.status import FINAL, LESSON, TrainingStatus
 
 
@@ -55,6 +57,17 @@ def test_saving_the_same_step_again_replaces_its_entry(tmp_path):
     for reward in (1.0, 2.0, None):  # None: resumed, and nothing has happened since
         status.add_checkpoint("Walker", 100, Path("w.onnx"), reward)
     assert [item["reward"] for item in status.get("Walker", "checkpoints")] == [2.0]
+
+
+def test_a_run_that_went_back_lists_what_is_on_disk(tmp_path):
+    """Behind step 300, whose checkpoint is damaged: it is neither removed nor counted until it is passed again."""
+    status, walker, found = TrainingStatus(tmp_path / "s.json"), tmp_path / "Walker", []
+    for step in (100, 200, 300, 250, 400):
+        checkpoint.save(walker, step, {"weight": 1.0}, keep=3)
+        status.add_checkpoint("Walker", step, walker / f"Walker-{step}.onnx", 1.0, keep=3)
+        found.append([item["steps"] for item in status.get("Walker", "checkpoints")])
+        assert found[-1] == [item.step for item in checkpoints(walker)]
+    assert found[-2:] == [[100, 200, 250, 300], [250, 300, 400]]
 
 
 def test_a_missing_file_warns_and_starts_empty(tmp_path, log):
