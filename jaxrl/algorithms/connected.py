@@ -104,5 +104,6 @@ def deterministic(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
     For `TrainState.policy` as it is.
     """
     network = settings.network_settings.model_copy(update={"deterministic": True})
-    algorithm = ALGORITHMS[settings.trainer_type](spec, settings.model_copy(update={"network_settings": network}))
+    plays = settings.model_copy(update={"network_settings": network, "behavioral_cloning": None})
+    algorithm = ALGORITHMS[settings.trainer_type](spec, plays)
     return without_learning(algorithm)._replace(critic_step=None)

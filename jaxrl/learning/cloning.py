@@ -1,6 +1,7 @@
 """Behavioral cloning (Pomerleau 1989): the policy does as demonstrations do, beside whatever else it learns from.
 
-    loss = mean over decisions and dimensions of (a − a_demo)²       a = μ + σ · noise, drawn anew; SAC: its tanh
+    loss = mean over decisions and dimensions of (a − a_demo)²       a = μ + σ · noise, drawn anew; SAC: its tanh;
+                                                                     `deterministic`: without noise
            + mean over decisions and branches of −ln π_b(a_demo)     with all choices allowed
 
 with an Adam of its own over the policy, at the policy's learning rate times `strength`, which falls to 1e-10 over
@@ -93,7 +94,7 @@ class Cloning(NamedTuple):
 def bind_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied) -> Cloning | None:
     """What `behavioral_cloning` asks for, if anything. Raises DemonstrationError for what does not fit the agents."""
     section = settings.behavioral_cloning
-    if section is None or settings.network_settings.deterministic:  # who leaves nothing to chance learns nothing
+    if section is None:
         return None
     from jaxrl.demonstrations import decisions  # needs the protocol's messages, which a machine of seeds alone may lack
 
@@ -133,6 +134,8 @@ def make_cloning(
             begin = jnp.zeros_like(batch.valid).at[:, 0].set(True)
             along = Sequences(start(memory, batch.valid.shape), begin, batch.valid)
         dist = copied.distribution(params, obs, along)
+        if settings.network_settings.deterministic:
+            normal = jnp.zeros_like(normal)  # the mean is what it does
         return _loss(spec.action, dist, copied.drawn(dist, normal), batch)
 
     def step(params: Any, moments: Any, states: Any, rate: Any, chosen: jax.Array, normal: jax.Array) -> Any:

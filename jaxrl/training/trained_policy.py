@@ -29,6 +29,7 @@ from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.scene import JaxScene
 from jaxrl.settings import BehaviorSettings, SettingsError, load_run_settings
 from jaxrl.settings.behavior import TYPES
+from jaxrl.settings.rewards import ExtrinsicSettings, GAILSettings
 from jaxrl.settings.section import dotted, problems_of
 from jaxrl.training.lessons import present_values, read_lessons
 from jaxrl.types import BehaviorSpec, ParameterValue
@@ -84,7 +85,7 @@ def load_trained(
     info = checkpoint.read_info(path)
     settings = _settings(path, info, deterministic)
     spec = _noted(path, info) if spec is None else spec
-    algorithm = make_algorithm(spec, settings)
+    algorithm = make_algorithm(spec, _without_demonstrations(settings))
     wanted = jax.eval_shape(algorithm.init, jax.random.key(0)).policy
     seeds = info.leaves[STEP]["shape"] if STEP in info.leaves else []  # [] or [S]
     template = jax.tree.map(lambda leaf: jnp.zeros((*seeds, *leaf.shape), leaf.dtype), wanted)
@@ -180,6 +181,13 @@ def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> Behavior
         update={"deterministic": deterministic or settings.network_settings.deterministic}
     )
     return settings.model_copy(update={"network_settings": network})
+
+
+def _without_demonstrations(settings: BehaviorSettings) -> BehaviorSettings:
+    """What only plays needs none: their files may be gone, or be named as seen from another folder."""
+    signals = {name: one for name, one in settings.reward_signals.items() if not isinstance(one, GAILSettings)}
+    kept = signals or {"extrinsic": ExtrinsicSettings()}
+    return settings.model_copy(update={"behavioral_cloning": None, "reward_signals": kept})
 
 
 def _restore(path: Path, info: CheckpointInfo, template: PolicyState, spec: BehaviorSpec) -> PolicyState:

@@ -20,6 +20,7 @@ from jaxrl.artifacts.checkpoint.document import METADATA
 from jaxrl.artifacts.checkpoint.folder import CheckpointError
 from jaxrl.artifacts.checkpoint.spec import spec_from_json, spec_to_json
 from jaxrl.artifacts.run_folder import RunFolderError
+from jaxrl.demonstrations import Pair, write
 from jaxrl.settings import SettingsError
 from jaxrl.training.host.saver import Saved
 from jaxrl.training.trained_policy import Trained
@@ -176,6 +177,22 @@ def test_memory_goes_from_one_decision_to_the_next() -> None:
     assert not np.allclose(forgotten.continuous[1], fresh.continuous[1])
     with pytest.raises(jaxrl.PolicyError, match=r"memory: is not that of agents \[1\]"):
         policy.act(seen[0][:1], memory=given)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_demonstrations_may_be_gone(tmp_path: Path, alone: bool) -> None:
+    """What was learned from is not needed to play, GAIL being one of two signals or the only one."""
+    spec, demo = make_spec((3,), branches=(2,)), tmp_path / "gone.demo"
+    write(demo, "Any", spec, [Pair([np.zeros(3)], discrete=[1]), Pair([np.zeros(3)], done=True)])
+    signals = {"gail": {"demo_path": str(demo)}} | ({} if alone else {"extrinsic": {}})
+    shown = {"reward_signals": signals, "behavioral_cloning": {"demo_path": str(demo)}}
+    memory = {"memory_size": 6, "sequence_length": 4}
+    settings = ppo_settings(**SMALL, network_settings__memory=memory, **shown)
+    run = save(tmp_path / "run", "Any", spec, settings, towards(learner(spec, settings), 1))
+    demo.unlink()
+    for deterministic in (False, True):
+        policy = jaxrl.load(run, deterministic=deterministic)
+        assert policy.act(np.zeros(3, np.float32), key=jax.random.key(0)).discrete.tolist() == [1]
 
 
 def test_connectors_stand_in_front_of_it() -> None:
