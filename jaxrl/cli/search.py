@@ -46,8 +46,12 @@ def check_search(search: Search, base: RunSettings, folder: Path, runs: Runs) ->
     ends = {key: space.choices or (space.low, space.high) for key, space in search.spaces.items()}
     for number in range(max(map(len, ends.values()))):
         runs("trial", {key: values[min(number, len(values) - 1)] for key, values in ends.items()})
-    if (folder / FILE).exists() and not base.checkpoint_settings.resume:
-        raise RunFolderError(f"{folder} already holds a search: continue it with --resume, or choose another --run-id.")
+    options = base.checkpoint_settings
+    if (folder / FILE).exists() and not options.resume and not options.force:
+        raise RunFolderError(
+            f"{folder} already holds a search: continue it with --resume, choose another --run-id, or begin it anew "
+            "with --force."
+        )
 
 
 def make_trials(
@@ -60,6 +64,8 @@ def make_trials(
         from jaxrl.training.compiled import search as compiled
 
         compiled.check_keys(list(search.spaces), base)
+    if base.checkpoint_settings.force and not base.checkpoint_settings.resume:
+        (folder / FILE).unlink(missing_ok=True)
     study = Study(folder, search.spaces, search.trials, seed, prune=search.prune, runs=runs)
     if study.left <= 0:
         _log.info("All %d trials have been made; raise --trials for more.", search.trials)

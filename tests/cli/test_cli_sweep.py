@@ -127,6 +127,9 @@ def test_a_search_gives_up_and_goes_on(folder):
         rates = read_run(place / name).behaviors["Basic"]["3"].curves["Policy/Learning Rate"].value
         written = yaml.safe_load((place / name / "configuration.yaml").read_text())
         assert rates == pytest.approx(written["behaviors"]["Basic"]["hyperparameters"]["learning_rate"])
+    anew = sweep(folder, "search", *flags, "--trials", "2", "--force")
+    assert anew.returncode == 0 and "trial_0000 begins" in anew.stdout, anew.stderr
+    assert len(json.loads((place / "sweep.json").read_text())["points"]) == 2
 
 
 def test_a_population_is_one_run_whose_settings_change(folder):
