@@ -232,7 +232,7 @@ def with_weights_of(
 ) -> tuple[TrainState, str]:
     """A learner with the weights, normaliser and so on of checkpoint `path`; and whose they are.
 
-    Optimizer, step and key stay those of `fresh`.
+    Optimizer, step and key stay those of `fresh`, and so does all of cloning, whose rate falls with the step.
 
     Where every array of the checkpoint has a leading axis S, one of its S seeds is taken: the one whose policy is the
     run's ONNX file, as its training_status.json tells.
@@ -255,7 +255,10 @@ def with_weights_of(
         index = best_seed(RunFolder(folder.parents[1], folder.parent.name), info)
         loaded = jax.tree.map(lambda x: x[index], loaded)
         origin += f", {_seed_name(folder, index, seeds[0])}"
-    return loaded.replace(optimizer=fresh.optimizer, step=fresh.step, key=fresh.key), origin
+    own = loaded.own
+    if isinstance(own, dict) and policy_gradient.CLONING in own:
+        own = {**own, policy_gradient.CLONING: fresh.own[policy_gradient.CLONING]}
+    return loaded.replace(optimizer=fresh.optimizer, own=own, step=fresh.step, key=fresh.key), origin
 
 
 def resumed_store(

@@ -112,6 +112,9 @@ def test_it_ends_where_cloning_has_faded_out_and_another_run_goes_on(tmp_path, d
     assert "no episode was completed" not in caplog.text, "none was played"
     begun = learned(settings_of_run(tmp_path, "second", {"max_steps": 1}, initialize_from="faded"), demo)
     np.testing.assert_array_equal(mean_of(policy), mean_of(begun))
+    assert begun.step == 3 * (18 * 5 // 32) * 32, "a turn: the rate begins anew"
+    before, after = (np.asarray(x.state.params["params"]["heads"]["logits"]["bias"]) for x in (policy, begun))
+    assert (before != after).any()
     assert store.read_info(tmp_path / "results" / "second" / "Mover" / f"Mover-{begun.step}").step == begun.step
 
 
