@@ -169,6 +169,17 @@ def test_of_another_algorithm_no_array_is_listed(folder):
     assert "Arrays" not in str(caught.value)
 
 
+def test_reward_signals_in_another_order_are_named(folder):
+    """All arrays fit, and the critic's outputs would each be taken for the other signal's."""
+    one, other = {"reward_signals": {"extrinsic": {}, "rnd": {}}}, {"reward_signals": {"rnd": {}, "extrinsic": {}}}
+    path = checkpoint.save(folder, 100, make_state(), settings=one)
+    checkpoint.restore(path, make_state(), settings=one)
+    text = r"the order of reward_signals: extrinsic, rnd in the checkpoint, rnd, extrinsic now\. To continue this run, undo"
+    with pytest.raises(CheckpointError, match=text):
+        checkpoint.restore(path, make_state(), settings=other)
+    checkpoint.restore(path, make_state(), settings=other, part=True)  # of a policy alone
+
+
 def test_missing_and_surplus_leaves_are_named(folder):
     path = checkpoint.save(folder, 1, {"params": {"a": np.zeros(2)}, "key": jax.random.key(0)})
     with pytest.raises(CheckpointError, match=r"params/b: not in the checkpoint.*params/a: .*not used now"):

@@ -38,6 +38,13 @@ def mismatches(
     return lines
 
 
+def moved_signals(saved_settings: Mapping[str, Any], settings: Mapping[str, Any]) -> str | None:
+    """A line where the same reward signals stand in another order, which is that of a critic's outputs."""
+    old, new = (list(of.get("reward_signals", ())) for of in (saved_settings, settings))
+    moved = old != new and sorted(old) == sorted(new)
+    return _line("the order of reward_signals", ", ".join(old), ", ".join(new)) if moved else None
+
+
 def spec_differences(
     old: Mapping[str, Any], new: Mapping[str, Any], sides: tuple[str, str] = ("in the checkpoint", "now")
 ) -> list[str]:

@@ -37,7 +37,7 @@ from jaxrl.artifacts.checkpoint.document import (
 )
 from jaxrl.artifacts.checkpoint.folder import require_latest
 from jaxrl.artifacts.checkpoint.grown import Grown
-from jaxrl.artifacts.checkpoint.mismatch import mismatches
+from jaxrl.artifacts.checkpoint.mismatch import mismatches, moved_signals
 from jaxrl.artifacts.checkpoint.spec import spec_to_json
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.versions import versions
@@ -130,8 +130,8 @@ def restore(
     """The state in checkpoint `path`, with the structure, kinds and devices of `template`.
 
     The template is a freshly initialised state; with `part` a part of it, and the rest is not asked for. Raises
-    CheckpointError when structure, a shape or a dtype differs, explained by `spec` and `settings` of this run, or when
-    the checkpoint is damaged.
+    CheckpointError when structure, a shape, a dtype or the order of reward signals differs, explained by `spec` and
+    `settings` of this run, or when the checkpoint is damaged.
     """
     info = read_info(path)
     changed = mismatches(info.spec, info.settings, spec, settings)
@@ -141,6 +141,9 @@ def restore(
     if leaves:
         again = f", with --initialize-from={path.absolute().parents[1].name} from the weights that fit"
         raise CheckpointError(_mismatch_text(path, changed, leaves, again))
+    moved = None if part else moved_signals(info.settings, settings or {})
+    if moved is not None:  # arrays fit in any order, and each critic's output would be that of another signal
+        raise CheckpointError(_mismatch_text(path, [moved], ()))
     if any(line.startswith(("observation", "action")) for line in changed):
         _log.warning("%s was trained with another environment, but fits: %s.", path, "; ".join(changed))
     return trees.rebuild(template, read_arrays(path), saved)
@@ -251,7 +254,7 @@ def _reasons(changed: Sequence[str], leaves: Sequence[str]) -> str:
 
     Another algorithm has other parameters altogether.
     """
-    if any(text.startswith("trainer_type:") for text in changed):
+    if not leaves or any(text.startswith("trainer_type:") for text in changed):
         return f"Changed: {'; '.join(changed)}."
     parameters = [leaf for leaf in leaves if not any(name in leaf.partition(":")[0] for name in _FOLLOWING)]
     shown = parameters or leaves
