@@ -141,9 +141,8 @@ def restore(
     if leaves:
         again = f", with --initialize-from={path.absolute().parents[1].name} from the weights that fit"
         raise CheckpointError(_mismatch_text(path, changed, leaves, again))
-    moved = None if part else moved_signals(info.settings, settings or {})
-    if moved is not None:  # arrays fit in any order, and each critic's output would be that of another signal
-        raise CheckpointError(_mismatch_text(path, [moved], ()))
+    if not part:
+        _refuse_moved(path, info, settings)
     if any(line.startswith(("observation", "action")) for line in changed):
         _log.warning("%s was trained with another environment, but fits: %s.", path, "; ".join(changed))
     return trees.rebuild(template, read_arrays(path), saved)
@@ -161,11 +160,13 @@ def restore_params_only(
     """`template` with the top-level `fields` taken from checkpoint `path`; the rest (optimiser, keys, step) stays new.
 
     For `--initialize-from` and `init_path`. As in ML-Agents a module (the level below a field, for instance
-    `params/critic`) that does not fit keeps its new weights, with a warning. Raises CheckpointError when nothing fits.
+    `params/critic`) that does not fit keeps its new weights, with a warning. Raises CheckpointError when nothing fits,
+    or for another order of reward signals.
 
     `grow`: rearranges them first, where the sensors of the behavior have changed.
     """
     info = read_info(path)
+    _refuse_moved(path, info, settings)
     wanted, saved = (
         {p: entry for p, entry in leaves.items() if p.split("/")[0] in fields}
         for leaves in (trees.leaves_of(template), info.leaves)
@@ -187,6 +188,13 @@ def restore_params_only(
             "%s: starting with new weights for %s. %s", path, ", ".join(sorted(bad)), _reasons(changed, leaves)
         )
     return trees.rebuild(template, read_arrays(path) if values is None else values, fitting)
+
+
+def _refuse_moved(path: Path, info: CheckpointInfo, settings: Mapping[str, Any] | None) -> None:
+    """Arrays fit in any order of the reward signals, and each output of a critic would be that of another one."""
+    moved = moved_signals(info.settings, settings or {})
+    if moved is not None:
+        raise CheckpointError(f"{path}: {moved}. Write them in the order of the checkpoint: it is that of the critic.")
 
 
 def _module(leaf: str) -> str:
@@ -254,7 +262,7 @@ def _reasons(changed: Sequence[str], leaves: Sequence[str]) -> str:
 
     Another algorithm has other parameters altogether.
     """
-    if not leaves or any(text.startswith("trainer_type:") for text in changed):
+    if any(text.startswith("trainer_type:") for text in changed):
         return f"Changed: {'; '.join(changed)}."
     parameters = [leaf for leaf in leaves if not any(name in leaf.partition(":")[0] for name in _FOLLOWING)]
     shown = parameters or leaves
