@@ -30,6 +30,8 @@ FINAL = "final_checkpoint"
 LESSON = "lesson_num"
 ELO = "elo"
 """Entry of a behavior with self_play: the learner's rating."""
+GROUP_REWARDS = "group_rewards"
+"""Entry of a behavior of which a team has been paid together: from then on that is shown, also where it is 0."""
 STOP = "stop"
 """Entry of a behavior with rules that end its training: by tag, how often the value was reached, by seed."""
 BEST_CHECKPOINT = "best_checkpoint"
@@ -78,6 +80,7 @@ class _Entries(BaseModel):
     best_checkpoint: _Best | None = None
     records: dict[str, str] = {}
     elo: float | None = None
+    group_rewards: bool = False
     stop: dict[str, _Rule] = {}  # see jaxrl.training.judging
 
 

@@ -31,7 +31,7 @@ from jaxrl.artifacts.metrics.statistics import Summary, over_seeds
 from jaxrl.artifacts.metrics.timers import Timers
 from jaxrl.artifacts.onnx.export import ExportError
 from jaxrl.artifacts.run_folder import RunFolder, only_evaluates
-from jaxrl.artifacts.status import STOP, TrainingStatus
+from jaxrl.artifacts.status import GROUP_REWARDS, STOP, TrainingStatus
 from jaxrl.settings import BehaviorSettings, RunSettings, to_yaml
 from jaxrl.training.checkpoints import Checkpoints, OnSaved
 from jaxrl.training.errors import DivergedError, LostWrites
@@ -131,6 +131,7 @@ class Recorder:
             self._begin()
         judge = Judge(name, settings, len(events))
         judge.restore(self.status.get(name, STOP, {}))
+        statistics.group_rewards |= self.status.get(name, GROUP_REWARDS, False)
         self._tracks[name] = _Track(title or name, statistics, settings, judge, described=described)
         self.checkpoints.meet(name)
         self.files.open(name, events if self.writes else (), described, step)
@@ -191,11 +192,12 @@ class Recorder:
         """Why the training of this behavior ends before its max_steps, as its `stop` asks; None: it does not."""
         return self._tracks[name].judge.verdict
 
-    def with_rules(self, snapshot: Snapshot) -> Snapshot:
-        """The same with what the rules of `stop` have counted, for the status."""
+    def with_shown(self, snapshot: Snapshot) -> Snapshot:
+        """The same with what statistics have shown so far, for the status: a resumed run goes on from there."""
         track = self._tracks[snapshot.name]
+        shown = {GROUP_REWARDS: True} if track.statistics.group_rewards else {}
         counted = {STOP: track.judge.state()} if track.settings.stop else {}
-        return snapshot._replace(notes={**snapshot.notes, **counted})
+        return snapshot._replace(notes={**snapshot.notes, **shown, **counted})
 
     def leave_out(self, name: str, index: int) -> None:
         """A seed is left behind: what the others show decides."""

@@ -195,7 +195,7 @@ class JittedRecorder(Recorder):
         if len(self.subject.seeds) > 1:
             log.info("%s: seed %d does best lately.", self._title, self.subject.seeds[best])
         found = snapshot(self.subject, state, step, best)
-        return self._with_lessons(self.with_rules(found._replace(lessons=self.lessons.entries())))
+        return self._with_lessons(self.with_shown(found._replace(lessons=self.lessons.entries())))
 
     def _with_lessons(self, found: Snapshot, index: int | None = None) -> Snapshot:
         return found._replace(described={**found.described, **self.lessons.state(index)})

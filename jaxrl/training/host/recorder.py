@@ -303,7 +303,7 @@ class HostRecorder(Recorder):
 
     def _snapshot(self, behavior: Behavior) -> Snapshot:
         snapshot = host_saver.snapshot_of(behavior)._replace(lessons=entries_of(self.lessons))
-        snapshot = self.amend(behavior, self.with_rules(snapshot))
+        snapshot = self.amend(behavior, self.with_shown(snapshot))
         return snapshot._replace(described={**snapshot.described, **self._noted()}) if self.exact else snapshot
 
     def _noted(self) -> dict[str, Any]:

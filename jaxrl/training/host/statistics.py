@@ -118,8 +118,8 @@ class EpisodeStatistics:
             self._stats.add(tag_of(name, self._first_signal), value)
 
     def begin_anew(self) -> None:
-        """Nothing has been collected."""
-        self._stats, self.updated, self.group_rewards = StatsAggregator(), False, False
+        """Nothing has been collected, as in a run that is resumed here."""
+        self._stats, self.updated = StatsAggregator(), False
         self._figures, self._media = EpisodeFigures(self._settings.episode_window), {}
         for collected in (self._returns, self._team_returns, self._since_update):
             collected.clear()

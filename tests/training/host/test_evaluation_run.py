@@ -224,3 +224,15 @@ def test_a_run_that_is_resumed_is_judged_as_if_it_had_gone_on(tmp_path: Path, st
             assert [rule["in_a_row"] for rule in found.get("stop", {}).values()] == [[2]] * len(stop)
     last = found["checkpoints"][-1]["steps"]
     assert (200 <= last < 250) if stop else last >= 400
+
+
+def test_a_resumed_run_tells_zero_where_no_team_is_paid_any_more(tmp_path: Path) -> None:
+    """As one that goes on; the tag was missing until a team was paid again."""
+    for steps, paid in ((100, 1.0), (200, 0.0)):
+        options = {"run_id": "two", "results_dir": str(tmp_path / "results"), "resume": steps == 200}
+        toy = {"trainer_type": "ppo", "max_steps": steps, "summary_freq": 50}
+        with environment("Toy", group_reward=paid) as started:
+            train(configured(tmp_path, changes={"checkpoint_settings": options}, Toy=toy), started=started)
+    tag = "Environment/Group Cumulative Reward"
+    found = [(int(row[0]), float(row[2])) for row in table(tmp_path, "Toy") if row[1] == tag]
+    assert found == [(50, 1.0), (100, 1.0), (150, 0.0), (200, 0.0)]
