@@ -168,8 +168,8 @@ MUTATIONS = (
     Mutation(
         "R56",
         "training/host/learner.py",
-        "self.held = Held(actor.env_steps, actor.fresh)",
-        "self.held = Held(actor.env_steps, actor.held)",
+        "Held(actor.env_steps, actor.fresh)",
+        "Held(actor.env_steps, actor.held)",
     ),
     Mutation(
         "X3",
