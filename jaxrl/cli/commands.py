@@ -13,7 +13,7 @@ import difflib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -151,17 +151,19 @@ class FlagParser(argparse.ArgumentParser):
     """A parser that can say which flags it has; it takes them in full alone."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self.flags: dict[str, argparse.Action] = {}
-        """By flag, as `--seed`, what was added for it."""
         self._one_list = False
         super().__init__(*args, **{**options, "allow_abbrev": False})
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
         """As of any parser."""
         action = super().add_argument(*names, **options)
-        self.flags |= dict.fromkeys(action.option_strings, action)
         self._one_list |= not action.option_strings and action.nargs in ("*", "+")
         return action
+
+    @property
+    def flags(self) -> Mapping[str, argparse.Action]:
+        """By flag, as `--seed`, what was added for it, also in a group."""
+        return self._option_string_actions
 
     @property
     def mixed(self) -> bool:

@@ -3,6 +3,7 @@
 import argparse
 import logging
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -101,6 +102,7 @@ def test_every_flag():
         (["train", "c.yaml", "--nographics"], "unrecognized arguments: --nographics (did you mean --no-graphics?)"),
         (["learn", "--run-idd=x"], "unrecognized arguments: --run-idd=x (did you mean --run-id?)"),
         (["report", "a", "b", "--flims"], "unrecognized arguments: --flims (did you mean --films?)"),
+        (["train", "--hosst=a:1"], "unrecognized arguments: --hosst=a:1 (did you mean --hosts?)"),
         (["train", "--xyzzy"], "unrecognized arguments: --xyzzy\n"),
     ],
 )
@@ -179,7 +181,8 @@ def test_learn_takes_and_shows_the_flags_of_the_original(capsys):
     hidden = {"--load", "--train"}
     for flag in set(MLAGENTS_FLAGS) - hidden:
         assert f" {flag} " in text.replace(",", " ").replace("[", " ").replace("]", " ") + " ", flag
-    assert not [flag for flag in (*hidden, "--seeds", "--mode", "--set ", "--wandb") if f"{flag} " in text]
+    shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text.partition("options:")[2]))
+    assert shown == set(MLAGENTS_FLAGS) - hidden and "several hosts" not in text
     defaults = {
         "--run-id": "ppo",
         "--results-dir": "results",
