@@ -20,10 +20,10 @@ Parity. Equal to ML-Agents 1.1.0: networks, losses, targets and the order of the
 episodes that were interrupted go on from their last observation; rewards are computed anew when they are drawn; the
 number of updates (`steps_per_update`); with hybrid actions the Q of branches counts twice for the policy, which learns
 faster. Different on purpose: masked rows do not count in the losses of Q and V, and with hybrid actions the continuous
-entropy has the sign of the equation above in the target of V (`original_losses: true` has both as there);
-temperatures are part of a checkpoint, the original loses them; what a file for a game calls deterministic is the
-squashed mean, the original's is not squashed; what is held is the newest `buffer_size` decisions, the original drops a
-fifth at once when it is full.
+entropy has the sign of the equation above in the target of V (`original_losses: true` has both as there); temperatures
+are part of a checkpoint, the original loses them, and that of a branch of one choice does not move; what a file for a
+game calls deterministic is the squashed mean, the original's is not squashed; what is held is the newest `buffer_size`
+decisions, the original drops a fifth at once when it is full.
 """
 
 from __future__ import annotations
@@ -308,7 +308,9 @@ def _temperature_loss(parts: Parts, soft: Soft, alpha: dict[str, jax.Array], val
         loss -= masked_mean(alpha["continuous"][0] * (soft.log_prob - spec.continuous_size), valid)
     if spec.discrete_branches:
         targets = 0.2 * jnp.log(jnp.array(spec.discrete_branches, jnp.float32))
-        gap = soft.negentropy + as_row(targets, soft.negentropy)
+        targets = as_row(targets, soft.negentropy)
+        # Of one choice the entropy is rounding below its target, 0: the temperature would grow without end.
+        gap = jnp.where(targets > 0.0, soft.negentropy + targets, 0.0)
         loss -= masked_mean((as_row(alpha["discrete"], gap) * gap).mean(-1), valid)
     return loss
 

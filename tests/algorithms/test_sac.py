@@ -136,6 +136,16 @@ def test_masked_rows_change_nothing_whatever_they_hold() -> None:
         np.testing.assert_allclose(x, y, rtol=1e-6)
 
 
+def test_a_branch_of_one_choice_leaves_its_temperature_alone() -> None:
+    """Nothing is chosen there: rounding of its entropy, which can only be 0, drove it up without end, and V with it."""
+    algorithm, state, store = made(make_spec((3,), branches=(2, 1)), steps_per_update=0.5)
+    rollout = random_rollout(0, t=6, b=2, a=1, spec=make_spec((3,), branches=(2, 1)))._replace(extras={})
+    state, store = quick_jit(partial(store_rollout, algorithm))(state, store, rollout)
+    state, _ = quick_jit(algorithm.learn)(state, store)
+    chosen, given = np.asarray(state.own["log_alpha"]["discrete"])
+    assert chosen != 0.0 == given and int(state.optimizer["policy"].count) > 8
+
+
 def test_interrupted_episodes_are_worth_as_much_as_endless_ones_and_ended_ones_are_not() -> None:
     """γ V̄ of the last observation is in the target of one that was cut off; of one that ended, nothing."""
     settings = settings_of()
