@@ -150,6 +150,7 @@ def test_larger_teams_and_a_missing_capacity_are_named(tmp_path) -> None:
         load_run_settings(path, {}, HYPERPARAMETER_TYPES)
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side_learn_as_each_alone() -> None:
     """`vmap` over learners whose buffers are filled to different degrees: 3 and 1 minibatches per epoch."""
     _, state, prepare, _ = parts(3)

@@ -42,6 +42,7 @@ def distance(x: Any, y: Any) -> float:
     return max(float(np.abs(a - b).max()) for a, b in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True))
 
 
+@pytest.mark.slow
 def test_without_its_changes_it_is_ma_poca() -> None:
     poca, *_ = updated("poca")
     same, metrics, _ = updated(MINE, **NOTHING)
