@@ -131,9 +131,9 @@ class UnityClient(_package.UnityEnvironment):
         except subprocess.TimeoutExpired:
             return error
         if isinstance(error, CutOffMessage):  # a signal has cut it off; any other end came after it
-            return EnvironmentFailure(f"{_CUT}. {self._returncode_to_env_message(code)}") if code < 0 else error
+            return EnvironmentFailure(f"{_CUT}. {self._how_it_ended(process)}") if code < 0 else error
         if code:
-            return EnvironmentFailure(f"{error}. {self._returncode_to_env_message(code)}")
+            return EnvironmentFailure(f"{error}. {self._how_it_ended(process)}")
         return error if isinstance(error, EnvironmentClosed) else EnvironmentClosed(_QUIT)
 
     def _get_communicator(self, worker_id: int, base_port: int, timeout_wait: float) -> Communicator:
@@ -181,8 +181,11 @@ class UnityClient(_package.UnityEnvironment):
             return
         if self._process.returncode == 0:
             raise EnvironmentClosed(_QUIT)
-        text = self._returncode_to_env_message(self._process.returncode)
-        raise EnvironmentFailure(f"{text} To see its output, run: {shlex.join(self._process.args)}")
+        raise EnvironmentFailure(self._how_it_ended(self._process))
+
+    def _how_it_ended(self, process: Any) -> str:
+        text = self._returncode_to_env_message(process.returncode)
+        return f"{text} To see its output, run: {shlex.join(process.args)}"
 
     def _close(self, timeout: float | None = None) -> None:
         """Also runs at exit and when the constructor fails, so any part may be missing. Takes less than 8 seconds."""
