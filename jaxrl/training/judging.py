@@ -57,7 +57,11 @@ class Judge:
         """
         rules = self._rules if self.verdict is None else {}
         return {
-            tag: {**self._told(tag), "in_a_row": self._in_a_row[tag].tolist(), "reached": self._reached[tag].tolist()}
+            tag: {
+                **self._rules[tag].model_dump(),
+                "in_a_row": self._in_a_row[tag].tolist(),
+                "reached": self._reached[tag].tolist(),
+            }
             for tag in rules
         }
 
@@ -65,12 +69,10 @@ class Judge:
         """Go on from a `state`. A rule that is another now begins anew, and one of other seeds."""
         for tag, count in self._in_a_row.items():
             found = state.get(tag, {"in_a_row": (), "reached": ()})
-            same = {key: found.get(key) for key in self._told(tag)} == self._told(tag)
+            rule = self._rules[tag].model_dump()
+            same = {key: found.get(key) for key in rule} == rule
             if same and len(found["in_a_row"]) == len(found["reached"]) == len(count):
                 count[:], self._reached[tag][:] = found["in_a_row"], found["reached"]
-
-    def _told(self, tag: str) -> dict[str, float]:
-        return {"value": self._rules[tag].value, "patience": self._rules[tag].patience}
 
     def see(self, step: int, summaries: Sequence[Mapping[str, Summary]]) -> Highest | None:
         """By seed, what is written at trainer step `step`. Returns the highest value of the statistic `keep_best`.
