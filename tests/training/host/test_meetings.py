@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pytest
 
+from jaxrl.algorithms.interface import Counts
 from jaxrl.envs.interface import EnvironmentClosed
 from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import RunSettings
@@ -288,3 +289,25 @@ def test_a_buffer_without_room_is_emptied_where_nobody_learns_from_what_it_holds
         collector.held = 0
         loop.meetings.discard()
         assert not collector.full and not loop.meetings.due
+
+
+def test_a_replay_counts_what_all_hosts_bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update is due by the decisions of all: 101 in the whole run, and as many as a minibatch has since the last."""
+    noted, counts = list[tuple[int, Counts]](), JoinedLearner._counts
+
+    def noting(self: JoinedLearner, actor: Any) -> Counts:
+        noted.append((self._hosts.index, counts(self, actor)))
+        return noted[-1][1]
+
+    monkeypatch.setattr(JoinedLearner, "_counts", noting)
+    sizes = {"batch_size": 64, "buffer_size": 256, "buffer_init_steps": 100}
+    sac = {"trainer_type": "sac", "hyperparameters": sizes, "max_steps": 400}
+    with _hosts(tmp_path, [{"Crowd": Part(4)}, {"Crowd": Part(1)}], LONG, Crowd=sac) as (first, second):
+        pass
+    mine, theirs = ([found for host, found in noted if host == index] for index in range(2))
+    assert mine == theirs and [found.total for found in mine] == [update.step for update in first.updates]
+    fresh = 0
+    for found, one, two in zip(mine, first.collected, second.collected, strict=True):
+        fresh += one + two
+        assert found.fresh == fresh
+        fresh = 0 if found.total >= 101 and fresh >= 64 else fresh
