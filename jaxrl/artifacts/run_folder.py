@@ -160,15 +160,15 @@ class RunFolder:
             self._check_places(behaviors)
             self._check_writable()
 
-    def check_sources(self, options: CheckpointSettings, behaviors: Mapping[str, str | None] = _NONE) -> None:
+    def check_sources(self, options: CheckpointSettings, starts: Iterable[str | None]) -> None:
         """Raise RunFolderError if --force deletes, with the first behavior that appears, what another one starts from.
 
-        Of a loop that meets behaviors one by one; `behaviors` as in `claimed`.
+        Of a loop that meets behaviors one by one; `starts`: the `init_path` of each, and of those that are not listed.
         """
         if not options.force or options.resume or len(self._behaviors()) < 2:
             return
         own, other = self.path.resolve(), options.initialize_from
-        sources = [Path(path) for path in behaviors.values() if path] + ([self.results_dir / other] if other else [])
+        sources = [Path(path) for path in starts if path] + ([self.results_dir / other] if other else [])
         if any(own in (path.resolve(), *path.resolve().parents) for path in sources):
             raise RunFolderError(
                 f"{self.path}: --force deletes this run when its first behavior appears, and the others could not "

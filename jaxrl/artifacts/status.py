@@ -126,9 +126,11 @@ class TrainingStatus:
         except ArtifactError as error:
             _set_aside(path, error)
             return
-        _compare_versions(path, values.pop(METADATA))
+        noted = values.pop(METADATA)
+        _compare_versions(path, noted)
+        named = {key: value for key, value in noted.items() if key not in _metadata()}  # a parameter of that name
         with self._lock:
-            self._values = values
+            self._values = values | ({METADATA: named} if named else {})
 
     def get(self, category: str, key: str, default: Any = None) -> Any:
         """One value, for example get("wall_height", LESSON, 0)."""
@@ -178,7 +180,7 @@ class TrainingStatus:
     def write(self) -> None:
         """Write the file atomically. Raises ArtifactError when it cannot be written."""
         with self._lock:
-            files.write_json(self.path, {**self._values, METADATA: _metadata()})
+            files.write_json(self.path, self._values | {METADATA: self._values.get(METADATA, {}) | _metadata()})
 
 
 def _set_aside(path: Path, error: ArtifactError) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl import trust
+from jaxrl.envs.action_checks import whole
 from jaxrl.envs.address import Kind, UnknownEnvironmentError, parse_address, unknown
 from jaxrl.types import (
     Action,
@@ -150,7 +151,8 @@ class UnityEnvironment:
             discrete: [N, D], each below the size of its branch; not needed where D is 0.
 
         Raises:
-            NoSuchBehaviorError: see there. Whether the actions fit is looked at by `step`.
+            NoSuchBehaviorError: see there.
+            ActionError: a discrete action that is no whole number. Whether they fit is looked at by `step`.
         """
         if action is not None:
             continuous, discrete = action
@@ -159,7 +161,7 @@ class UnityEnvironment:
             continuous = np.zeros((n, 0), np.float32)
         if discrete is None:
             discrete = np.zeros((n, 0), np.int32)
-        self._actions[behavior] = Action(np.asarray(continuous, np.float32), np.asarray(discrete, np.int32))
+        self._actions[behavior] = Action(np.asarray(continuous, np.float32), whole(discrete))
 
     def step(self) -> dict[str, BehaviorMessage]:
         """Send the actions and wait for the next message in which an agent ended or asks. Returns `steps`.

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from jaxrl.envs.action_checks import whole
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, ObservationSpec
 
 
@@ -39,7 +40,7 @@ class BehaviorSpaces:
         """An element of the action space as continuous float32 [C] and discrete int32 [D].
 
         Raises:
-            ValueError, TypeError, KeyError: it is none.
+            ValueError, TypeError, KeyError, ActionError: it is none.
         """
         spec = self._spec.action
         continuous: Any = np.zeros(0, np.float32)
@@ -52,7 +53,7 @@ class BehaviorSpaces:
             discrete = action
         return Action(
             continuous=np.asarray(continuous, np.float32).reshape(spec.continuous_size),
-            discrete=np.asarray(discrete, np.int32).reshape(len(spec.discrete_branches)),
+            discrete=whole(discrete).reshape(len(spec.discrete_branches)),
         )
 
 

@@ -28,6 +28,15 @@ def check_actions(
             raise ActionError(f"behavior {behavior!r}: no agent of it asked for actions; asked: {sorted(asked)}")
 
 
+def whole(discrete: Any) -> np.ndarray:
+    """Discrete actions as int32. Raises ActionError for what is no whole number, of which the rest would be lost."""
+    given = np.asarray(discrete)
+    found = given.astype(np.int32)
+    if (found != given).any():
+        raise ActionError(f"discrete actions: got {given[found != given].tolist()}, expected whole numbers")
+    return found
+
+
 def _check_action(behavior: str, action: Action, agents: np.ndarray, spec: BehaviorSpec) -> None:
     branches = spec.action.discrete_branches
     expected = (len(agents), spec.action.continuous_size), (len(agents), len(branches))

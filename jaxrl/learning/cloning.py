@@ -76,6 +76,7 @@ class Cloning(NamedTuple):
     """Beside a learner whose policy it moves.
 
     init:  (params of the policy) → what it keeps, a part of `TrainState.own`.
+    rate:  (kept, step int32 []) → the learning rate of a turn that ends there, float32 []; 1e-10: it does not learn.
     learn: (kept, params, normaliser's states, step int32 [], key) → (kept, params, mean loss of the turn). The key may
            be used further.
     step:  (params, Adam's state, normaliser's states, rate, sequences int32 [n], normal [n, L, C]) → (params, Adam's
@@ -85,6 +86,7 @@ class Cloning(NamedTuple):
     """
 
     init: Callable[[Any], dict[str, Any]]
+    rate: Callable[[dict[str, Any], Any], jax.Array]
     learn: Callable[..., tuple[dict[str, Any], Any, jax.Array]]
     step: Callable[..., tuple[Any, Any, jax.Array]]
     loss: Callable[..., jax.Array]
@@ -142,12 +144,16 @@ def make_cloning(
         found, gradient = jax.value_and_grad(loss)(params, states, rows_at(chosen), normal)
         return *descended(params, gradient, moments, rate), found
 
-    def turn(kept: dict[str, Any], params: Any, states: Any, key: jax.Array) -> Any:
+    def rate(kept: dict[str, Any], step: Any) -> jax.Array:
+        # at rest by the schedule of today: `steps` may have been raised since
+        return jnp.where(kept["rate"] > LEARNING_RATE_MINIMUM, kept["rate"], schedule(step))
+
+    def turn(kept: dict[str, Any], pace: jax.Array, params: Any, states: Any, key: jax.Array) -> Any:
         def one(carry: Any, drawn: Any) -> Any:
             chosen, at = drawn
             normal = jax.random.normal(at, (size, length, spec.action.continuous_size))
             params, moments = carry
-            params, moments, found = step(params, moments, states, kept["rate"], chosen, normal)
+            params, moments, found = step(params, moments, states, pace, chosen, normal)
             return (params, moments), found
 
         shuffled, noise = jax.random.split(key)
@@ -159,14 +165,15 @@ def make_cloning(
         return moments, params, found.mean()
 
     def learn(kept: dict[str, Any], params: Any, states: Any, step: jax.Array, key: jax.Array) -> Any:
+        pace = rate(kept, step)
         moments, params, found = jax.lax.cond(
-            kept["rate"] > LEARNING_RATE_MINIMUM,
-            lambda: turn(kept, params, states, jax.random.fold_in(key, _DRAWN)),
+            pace > LEARNING_RATE_MINIMUM,
+            lambda: turn(kept, pace, params, states, jax.random.fold_in(key, _DRAWN)),
             lambda: (kept["optimizer"], params, jnp.zeros(())),
         )
         return {"optimizer": moments, "rate": schedule(step)}, params, found
 
-    return Cloning(init, learn, step, loss, epochs * turns * size * length)
+    return Cloning(init, rate, learn, step, loss, epochs * turns * size * length)
 
 
 def in_sequences(demonstration: Demonstration, length: int, among: np.ndarray | None = None) -> Laid:

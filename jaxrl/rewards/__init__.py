@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 from jaxrl.registry import Registry
-from jaxrl.settings.rewards import OWN_SETTINGS, OwnSignalSettings, RewardSignalSettings
+from jaxrl.settings.rewards import OWN_SETTINGS, ExtrinsicSettings, OwnSignalSettings, RewardSignalSettings
 
 if TYPE_CHECKING:
     from jaxrl.rewards.interface import MakeSignal, RewardSignal
@@ -53,4 +53,4 @@ def make_signal(name: str, spec: BehaviorSpec, settings: RewardSignalSettings) -
     """
     if isinstance(settings, OwnSignalSettings):
         return import_module("jaxrl.rewards.own").make_own(name, spec, settings)
-    return REWARD_SIGNALS[name](spec, settings)
+    return REWARD_SIGNALS["extrinsic" if isinstance(settings, ExtrinsicSettings) else name](spec, settings)

@@ -68,7 +68,8 @@ def split(content: Any, tree: Tree = KEYS) -> tuple[Any, Any]:
     """What the original reads, and what it does not: each a mapping with the keys of `content` that are there.
 
     Lists are in both, as long as they were, if any of their entries has a key of ours. Of `reward_signals` a null,
-    which takes an inherited signal away, is ours. What is not there is an empty mapping.
+    which takes an inherited signal away, is ours; where one of ours stands before one of theirs, ours has an empty
+    mapping for each of theirs, in their order. What is not there is an empty mapping.
     """
     if tree is None or not isinstance(content, Mapping | list):
         return content, {}
@@ -88,6 +89,8 @@ def split(content: Any, tree: Tree = KEYS) -> tuple[Any, Any]:
         theirs[key], own = split(value, below)
         if own != {}:
             ours[key] = own
+    if _SIGNAL in tree.values() and list(content) != [*theirs, *(key for key in ours if key not in theirs)]:
+        ours = {key: ours.get(key, {}) for key in content}
     return theirs, ours
 
 
@@ -121,7 +124,8 @@ def overlay(content: Any, block: Any, tree: Tree = KEYS, location: Location = ()
     Raises SettingsError where the two say different things, and for a name, as of a behavior, in the block alone.
     """
     if isinstance(content, Mapping) and isinstance(block, Mapping):
-        return {**content, **{key: _added(content, key, block[key], tree, location) for key in block}}
+        added = {key: _added(content, key, block[key], tree, location) for key in block}
+        return added if content.keys() <= added.keys() else {**content, **added}  # its order is that of the whole
     if isinstance(content, list) and isinstance(block, list) and len(content) == len(block):
         pairs = zip(content, block, strict=True)
         return [overlay(value, own, tree, (*location, index)) for index, (value, own) in enumerate(pairs)]

@@ -246,19 +246,21 @@ def with_weights_of(
     template = {"train": jax.tree.map(lambda x: jnp.broadcast_to(x, (*seeds, *x.shape)), fresh)}
     described = settings_of(settings)
     grow = partial(_grown, spec, settings)
-    loaded = checkpoint.restore_params_only(
-        path, template, fields=("train",), spec=spec, settings=described, grow=grow
-    )["train"]
+    own = (
+        [f"own/{key}" for key in fresh.own if key != policy_gradient.CLONING]
+        if isinstance(fresh.own, dict)
+        else ["own"]
+    )
+    fields = [f"train/{part}" for part in ("policy", "critic", "signals", *own)]
+    loaded = checkpoint.restore_params_only(path, template, fields=fields, spec=spec, settings=described, grow=grow)
+    state = loaded["train"]
     origin = str(path)
     if seeds:
         folder = path.absolute().parent
         index = best_seed(RunFolder(folder.parents[1], folder.parent.name), info)
-        loaded = jax.tree.map(lambda x: x[index], loaded)
+        state = jax.tree.map(lambda x: x[index], state)
         origin += f", {_seed_name(folder, index, seeds[0])}"
-    own = loaded.own
-    if isinstance(own, dict) and policy_gradient.CLONING in own:
-        own = {**own, policy_gradient.CLONING: fresh.own[policy_gradient.CLONING]}
-    return loaded.replace(optimizer=fresh.optimizer, own=own, step=fresh.step, key=fresh.key), origin
+    return state, origin
 
 
 def resumed_store(
@@ -281,7 +283,8 @@ def resumed_store(
 def tell_empty(name: str, settings: BehaviorSettings, why: str = "") -> None:
     """Say that a behavior forgets what was stored."""
     key = "save_replay_buffer"
-    advice = f" (hyperparameters.{key} keeps it)" if not why and hasattr(settings.hyperparameters, key) else why
+    keeps = hasattr(settings.hyperparameters, key) and jax.process_count() == 1  # hosts that learn as one keep none
+    advice = f" (hyperparameters.{key} keeps it)" if keeps and not why else why
     log.info("%s: the replay begins empty%s.", name, advice)
 
 

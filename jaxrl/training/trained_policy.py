@@ -185,9 +185,9 @@ def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> Behavior
 
 def _without_demonstrations(settings: BehaviorSettings) -> BehaviorSettings:
     """What only plays needs none: their files may be gone, or be named as seen from another folder."""
-    signals = {name: one for name, one in settings.reward_signals.items() if not isinstance(one, GAILSettings)}
-    kept = signals or {"extrinsic": ExtrinsicSettings()}
-    return settings.model_copy(update={"behavioral_cloning": None, "reward_signals": kept})
+    signals = settings.reward_signals.items()  # as many: a shared critic has an output for each
+    plain = {name: ExtrinsicSettings() if isinstance(one, GAILSettings) else one for name, one in signals}
+    return settings.model_copy(update={"behavioral_cloning": None, "reward_signals": plain})
 
 
 def _restore(path: Path, info: CheckpointInfo, template: PolicyState, spec: BehaviorSpec) -> PolicyState:
@@ -200,7 +200,7 @@ def _restore(path: Path, info: CheckpointInfo, template: PolicyState, spec: Beha
             f"{path}: this policy does not fit {info.behavior} as it is now ({changes}); "
             "give the environment that it was trained in"
         )
-    return checkpoint.restore(path, {"train": {"policy": template}}, part=True)["train"]["policy"]
+    return checkpoint.restore(path, {"train": {"policy": template}}, spec=spec, part=True)["train"]["policy"]
 
 
 def best_seed(folder: RunFolder, info: CheckpointInfo) -> int:

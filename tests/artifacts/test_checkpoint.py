@@ -2,6 +2,7 @@
 
 import json
 import logging
+from functools import partial
 
 import flax.struct
 import jax
@@ -181,6 +182,31 @@ def test_reward_signals_in_another_order_are_named(folder):
     checkpoint.restore(path, make_state(), settings=other, part=True)  # of a policy alone
 
 
+def test_other_actions_of_as_many_columns_are_named(folder):
+    """All arrays fit, and each output of the policy would be taken for another choice."""
+    path = checkpoint.save(folder, 100, make_state(), spec=spec(branches=(2, 3)))
+    text = r"Walker-100: action size \(discrete branches\): \[2, 3\] in the checkpoint, \[3, 2\] now\."
+    for restore in (checkpoint.restore, checkpoint.restore_params_only, partial(checkpoint.restore, part=True)):
+        with pytest.raises(CheckpointError, match=text):
+            restore(path, make_state(), spec=spec(branches=(3, 2)))
+
+
+def test_params_only_takes_no_values_of_other_reward_signals(folder, log):
+    """A critic has an output for each signal, by its place; what each signal has learned itself is its own."""
+    one, other = ({"reward_signals": {"extrinsic": {}, name: {}}} for name in ("curiosity", "rnd"))
+
+    def state(number, name):
+        networks = {"policy": {"w": np.full(1, number)}, "critic": {"values": np.full(2, number)}}
+        return {"train": networks | {"signals": {"mine": np.full(1, number), name: np.full(1, number)}}}
+
+    path = checkpoint.save(folder, 100, state(1, "curiosity"), settings=one)
+    found = checkpoint.restore_params_only(path, state(0, "rnd"), fields=("train",), settings=other)["train"]
+    assert (found["policy"]["w"], found["signals"]) == (1, {"mine": 1, "rnd": 0}) and not found["critic"][
+        "values"
+    ].any()
+    assert "new weights for train/critic, train/signals/curiosity, train/signals/rnd." in log.text
+
+
 def test_missing_and_surplus_leaves_are_named(folder):
     path = checkpoint.save(folder, 1, {"params": {"a": np.zeros(2)}, "key": jax.random.key(0)})
     with pytest.raises(CheckpointError, match=r"params/b: not in the checkpoint.*params/a: .*not used now"):
@@ -229,8 +255,12 @@ def test_params_only_keeps_new_weights_for_a_module_that_does_not_fit(folder, lo
     assert_same(start.params["actor"], fresh.params["actor"])
     assert_same(start.params["critic"], make_state().params["critic"])
     assert "params/actor" in log.text and "hidden_units: 4 in the checkpoint, 8 now" in log.text
-    with pytest.raises(CheckpointError, match="does not fit"):
+    with pytest.raises(CheckpointError, match="no network in the checkpoint fits"):
         checkpoint.restore_params_only(path, make_state(hidden=8, inputs=9))
+    path = checkpoint.save(folder, 200, {"train": {"policy": np.zeros(2), "own": {"owed": np.ones(())}}})
+    with pytest.raises(CheckpointError, match=r"no network .* fits .*To start from it, undo these changes"):
+        other = {"train": {"policy": np.zeros(3), "own": {"owed": np.zeros(())}}}
+        checkpoint.restore_params_only(path, other, fields=("train/policy", "train/own"))
 
 
 def test_old_checkpoints_and_their_onnx_files_are_removed(folder):

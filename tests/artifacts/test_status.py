@@ -9,6 +9,7 @@ import pytest
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.status import FINAL, LESSON, TrainingStatus
+from jaxrl.training.lessons import read_lessons
 
 
 @pytest.fixture
@@ -28,6 +29,7 @@ def test_round_trip_in_the_format_of_ml_agents(tmp_path, log):
     path = tmp_path / "run_logs" / "training_status.json"
     status = TrainingStatus(path)
     status.set("wall_height", LESSON, 2)
+    status.set("metadata", LESSON, 3)  # a parameter may be called so
     folder = Path("results/run/Walker")
     for step, reward in ((100, None), (200, float("nan")), (300, 1.5)):
         auxiliary = [folder / f"Walker-{step}"]
@@ -45,8 +47,10 @@ def test_round_trip_in_the_format_of_ml_agents(tmp_path, log):
     assert last["auxillary_file_paths"] == ["results/run/Walker/Walker-300"]
     assert document["Walker"]["final_checkpoint"]["file_path"] == "results/run/Walker.onnx"
     assert document["metadata"]["stats_format_version"] == "0.3.0"
+    assert read_lessons(path)["parameters"].keys() == {"wall_height", "metadata"}
 
     again = resumed(path)
+    assert again.get("metadata", LESSON) == 3 and again.get("metadata", "stats_format_version") is None
     assert again.get("wall_height", LESSON, 0) == 2
     assert again.get("other", LESSON, 0) == 0
     assert log.records == []

@@ -181,11 +181,12 @@ def test_memory_goes_from_one_decision_to_the_next() -> None:
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_demonstrations_may_be_gone(tmp_path: Path, alone: bool) -> None:
-    """What was learned from is not needed to play, GAIL being one of two signals or the only one."""
+    """What was learned from is not needed to play, GAIL being one of two signals of a shared critic, or alone."""
     spec, demo = make_spec((3,), branches=(2,)), tmp_path / "gone.demo"
     write(demo, "Any", spec, [Pair([np.zeros(3)], discrete=[1]), Pair([np.zeros(3)], done=True)])
     signals = {"gail": {"demo_path": str(demo)}} | ({} if alone else {"extrinsic": {}})
     shown = {"reward_signals": signals, "behavioral_cloning": {"demo_path": str(demo)}}
+    shown["hyperparameters__shared_critic"] = not alone
     memory = {"memory_size": 6, "sequence_length": 4}
     settings = ppo_settings(**SMALL, network_settings__memory=memory, **shown)
     run = save(tmp_path / "run", "Any", spec, settings, towards(learner(spec, settings), 1))

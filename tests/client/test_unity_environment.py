@@ -66,6 +66,8 @@ def test_actions_are_set_anew_for_each_step_and_must_fit(start):
     env.set_actions(BEHAVIOR, discrete=action.discrete)
     with pytest.raises(ActionError, match=r"expected actions of shapes \(\(2, 2\), \(2, 2\)\)"):
         env.step()
+    with pytest.raises(ActionError, match=r"discrete actions: got \[1\.7\], expected whole numbers"):
+        env.set_actions(BEHAVIOR, continuous=action.continuous, discrete=[[1.0, 1.7], [0, 0]])
     env.set_actions(BEHAVIOR, action)  # nothing was sent: it can be mended
     env.step()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from jaxrl.rewards import gail
 from jaxrl.rewards.gail import paid
 from jaxrl.rewards.signals import bind
 from jaxrl.rollout.transitions import transitions
+from jaxrl.training.host.imitation import _faded
 from jaxrl.types import Action
 from tests.algorithms.team_rollouts import SMALL, SPEC, fresh, quick_jit, random_rollout
 from tests.helpers import settings_of
@@ -179,17 +181,15 @@ def test_a_clone_of_ppo_acts_as_it_was_shown(demo, deterministic: bool):
 
 
 def test_cloning_ends_at_its_step_and_the_policy_rests(demo):
-    """The turn that reaches `steps` still learns; the next one does not, and says 0."""
-    section = {"demo_path": demo, "steps": 100}
-    settings = settings_of("ppo", {**SMALL, "behavioral_cloning": section})
+    """The turn that reaches `steps` still learns; the next one does not, and says 0: unless `steps` is raised."""
+    settings, raised = (
+        settings_of("ppo", {**SMALL, "behavioral_cloning": {"demo_path": demo, "steps": steps}}) for steps in (100, 400)
+    )
     made = policy_gradient.make(ppo.parts_of(SPEC, settings))
     state: Any = made.init(jax.random.key(0))
-    bound = cloning.bind_cloning(
-        SPEC,
-        settings,
-        cloning.Copied(ppo.parts_of(SPEC, settings).actor, lambda dist, x: dist.mean, actions.from_environment),
-    )
-    assert bound is not None
+    copied = cloning.Copied(ppo.parts_of(SPEC, settings).actor, lambda dist, x: dist.mean, actions.from_environment)
+    bound, longer = (cloning.bind_cloning(SPEC, one, copied) for one in (settings, raised))
+    assert bound is not None and longer is not None
     kept, params, states = state.own["behavioral_cloning"], state.policy.params, state.policy.normalizer
     base = settings.hyperparameters.learning_rate
     assert float(kept["rate"]) == pytest.approx(base)
@@ -201,6 +201,11 @@ def test_cloning_ends_at_its_step_and_the_policy_rests(demo):
         losses.append(float(loss))
     assert losses[1] > 0.0 == losses[2]
     jax.tree.map(np.testing.assert_array_equal, before, params)
+    behavior = SimpleNamespace(name="Any", step=150, state=SimpleNamespace(own={"behavioral_cloning": kept}))
+    studies: Any = [SimpleNamespace(behavior=behavior, cloning=of) for of in (bound, longer)]
+    assert list(map(_faded, studies)) == [True, False]
+    kept, _, loss = quick_jit(longer.learn)(kept, params, states, jnp.int32(200), jax.random.key(1))
+    assert float(loss) > 0.0 and float(kept["rate"]) == pytest.approx(0.5 * base, rel=1e-4)
 
 
 def test_sequences_do_not_cross_the_end_of_an_episode(demo):

@@ -15,6 +15,7 @@ from jaxrl.settings.original import MARK
 from jaxrl.settings.reading import read_yaml
 
 FULL = Path(__file__).parent / "full_schema.yaml"
+OWN = f"{Path(__file__).parents[2]}/examples/own_reward_signal.py:make_novelty"
 
 # The tables of the reference (sections 1.1 to 1.12), as ML-Agents 1.1.0 checks them.
 SECTIONS = {
@@ -133,6 +134,8 @@ def load(folder: Path, text: str) -> RunSettings:
         "default_settings: {reward_signals: {rnd: {}}, keep_best: a}\n"
         "behaviors: {A: {reward_signals: {curiosity: {}}}}",
         "default_settings: {reward_signals: {rnd: {}}}\nbehaviors: {A: {reward_signals: {rnd: null, extrinsic: {}}}}",
+        # signals have an order, also where one's own stands before the original's
+        f"behaviors: {{A: {{reward_signals: {{gail: {{demo_path: x}}, own: {{type: '{OWN}'}}, extrinsic: {{}}}}}}}}",
         "behaviors: {A: {network_settings: {memory: {}}, postprocess: 'mine:change'}}\ncallbacks: ['mine:Ears']\n"
         "env_settings: {env_path: x, mode: async, seeds: 3}",
     ],
@@ -141,6 +144,8 @@ def test_the_original_knows_every_key_and_jaxrl_reads_all_back(tmp_path, written
     settings = load(tmp_path, written)
     text = to_yaml(settings)
     assert refused_by_the_original(text) == []
+    signals = [list(one.reward_signals) for _, one in settings.every_behavior()]
+    assert [list(one.reward_signals) for _, one in load(tmp_path, text).every_behavior()] == signals
     assert load(tmp_path, text) == settings and to_yaml(load(tmp_path, text)) == text
     assert load(tmp_path, text.replace("\n", "\r\n")) == settings
 

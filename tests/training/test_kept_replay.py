@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.algorithms import HYPERPARAMETER_TYPES, make_settings
 from jaxrl.artifacts.checkpoint import replay
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint import tree as trees
@@ -21,6 +21,7 @@ from jaxrl.artifacts.checkpoint.folder import REPLAY, REPLAY_BEFORE, checkpoints
 from jaxrl.artifacts.checkpoint.store import read_info
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.settings import load_run_settings
+from jaxrl.training import saver
 from jaxrl.training.compiled import run as compiled
 from jaxrl.training.host import run as host
 from tests.helpers import make_spec
@@ -148,6 +149,14 @@ def test_one_that_is_not_kept_begins_empty_and_says_so(
     again = stopped(wholes[loop], tmp_path / "gone", kept=False)
     trained(again.parents[1], loop, resume=True)
     assert f"{NAMES[loop]}: the replay begins empty: {again / REPLAY} does not exist." in caplog.messages
+
+
+def test_hosts_that_learn_as_one_are_told_of_no_key_that_they_may_not_have(monkeypatch: Any, caplog: Any) -> None:
+    caplog.set_level("INFO")
+    for hosts, text in ((1, " (hyperparameters.save_replay_buffer keeps it)"), (2, "")):
+        monkeypatch.setattr("jax.process_count", lambda hosts=hosts: hosts)
+        saver.tell_empty("B", make_settings("sac"))
+        assert caplog.messages[-1] == f"B: the replay begins empty{text}."
 
 
 @pytest.mark.parametrize("loop", LOOPS)

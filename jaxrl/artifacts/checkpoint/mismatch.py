@@ -45,6 +45,21 @@ def moved_signals(saved_settings: Mapping[str, Any], settings: Mapping[str, Any]
     return _line("the order of reward_signals", ", ".join(old), ", ".join(new)) if moved else None
 
 
+def other_signals(saved_settings: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Whether both sides name reward signals, and not the same."""
+    old, new = (set(of.get("reward_signals", ())) for of in (saved_settings, settings))
+    return bool(old and new) and old != new
+
+
+def moved_actions(saved_spec: Mapping[str, Any], spec: BehaviorSpec | None) -> str | None:
+    """A line where other actions have as many columns, so that arrays fit which stand for the old ones."""
+    if not saved_spec or spec is None:
+        return None
+    old, new = ({**of, "observations": []} for of in (saved_spec, spec_to_json(spec)))
+    columns = {of["continuous_actions"] + sum(of["discrete_branches"]) for of in (old, new)}
+    return "; ".join(spec_differences(old, new)) if len(columns) == 1 and old != new else None
+
+
 def spec_differences(
     old: Mapping[str, Any], new: Mapping[str, Any], sides: tuple[str, str] = ("in the checkpoint", "now")
 ) -> list[str]:

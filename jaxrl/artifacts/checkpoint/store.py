@@ -37,7 +37,7 @@ from jaxrl.artifacts.checkpoint.document import (
 )
 from jaxrl.artifacts.checkpoint.folder import require_latest
 from jaxrl.artifacts.checkpoint.grown import Grown
-from jaxrl.artifacts.checkpoint.mismatch import mismatches, moved_signals
+from jaxrl.artifacts.checkpoint.mismatch import mismatches, moved_actions, moved_signals, other_signals
 from jaxrl.artifacts.checkpoint.spec import spec_to_json
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.versions import versions
@@ -130,8 +130,8 @@ def restore(
     """The state in checkpoint `path`, with the structure, kinds and devices of `template`.
 
     The template is a freshly initialised state; with `part` a part of it, and the rest is not asked for. Raises
-    CheckpointError when structure, a shape, a dtype or the order of reward signals differs, explained by `spec` and
-    `settings` of this run, or when the checkpoint is damaged.
+    CheckpointError when structure, a shape, a dtype, the actions or the order of reward signals differs, explained by
+    `spec` and `settings` of this run, or when the checkpoint is damaged.
     """
     info = read_info(path)
     changed = mismatches(info.spec, info.settings, spec, settings)
@@ -139,10 +139,13 @@ def restore(
     saved = {at: entry for at, entry in info.leaves.items() if at in wanted} if part else info.leaves
     leaves = trees.leaf_mismatches(saved, wanted)
     if leaves:
-        again = f", with --initialize-from={path.absolute().parents[1].name} from the weights that fit"
-        raise CheckpointError(_mismatch_text(path, changed, leaves, again))
-    if not part:
-        _refuse_moved(path, info, settings)
+        raise CheckpointError(
+            f"{path}: the checkpoint does not fit this run. {_reasons(changed, leaves)} To continue this run, undo "
+            "these changes; to train with them, start a new run with another --run-id, with "
+            f"--initialize-from={path.absolute().parents[1].name} from the weights that fit, or --force to overwrite "
+            "this one."
+        )
+    _refuse_moved(path, info, spec, None if part else settings)
     if any(line.startswith(("observation", "action")) for line in changed):
         _log.warning("%s was trained with another environment, but fits: %s.", path, "; ".join(changed))
     return trees.rebuild(template, read_arrays(path), saved)
@@ -157,18 +160,19 @@ def restore_params_only(
     settings: Mapping[str, Any] | None = None,
     grow: Grow | None = None,
 ) -> Any:
-    """`template` with the top-level `fields` taken from checkpoint `path`; the rest (optimiser, keys, step) stays new.
+    """`template` with what is below `fields` taken from checkpoint `path`; the rest (optimiser, keys, step) stays new.
 
-    For `--initialize-from` and `init_path`. As in ML-Agents a module (the level below a field, for instance
-    `params/critic`) that does not fit keeps its new weights, with a warning. Raises CheckpointError when nothing fits,
-    or for another order of reward signals.
+    For `--initialize-from` and `init_path`. As in ML-Agents a module (the second level, for instance `params/critic`;
+    below `_EACH` the third) that does not fit keeps its new weights, with a warning, and so does one with values of
+    other reward signals. Raises CheckpointError when no network fits, for another order of reward signals, or for
+    other actions of as many columns.
 
     `grow`: rearranges them first, where the sensors of the behavior have changed.
     """
     info = read_info(path)
-    _refuse_moved(path, info, settings)
+    _refuse_moved(path, info, spec, settings)
     wanted, saved = (
-        {p: entry for p, entry in leaves.items() if p.split("/")[0] in fields}
+        {p: entry for p, entry in leaves.items() if f"{p}/".startswith(tuple(f"{field}/" for field in fields))}
         for leaves in (trees.leaves_of(template), info.leaves)
     )
     values = None
@@ -180,9 +184,14 @@ def restore_params_only(
         _log.warning("%s: %s", path, rearranged.told)
     leaves = trees.leaf_mismatches(saved, wanted)
     bad = {_module(line.split(":")[0]) for line in leaves}
+    if other_signals(info.settings, settings or {}):
+        bad |= {_module(p) for p in wanted if _VALUES in p.split("/")}
     fitting = {p: entry for p, entry in saved.items() if _module(p) not in bad}
-    if not fitting:
-        raise CheckpointError(_mismatch_text(path, changed, leaves))
+    if all(p.split("/")[1] in _EACH for p in fitting):
+        raise CheckpointError(
+            f"{path}: no network in the checkpoint fits this run. {_reasons(changed, leaves)} To start from it, undo "
+            "these changes; to train with them, start without it."
+        )
     if bad:
         _log.warning(
             "%s: starting with new weights for %s. %s", path, ", ".join(sorted(bad)), _reasons(changed, leaves)
@@ -190,15 +199,27 @@ def restore_params_only(
     return trees.rebuild(template, read_arrays(path) if values is None else values, fitting)
 
 
-def _refuse_moved(path: Path, info: CheckpointInfo, settings: Mapping[str, Any] | None) -> None:
-    """Arrays fit in any order of the reward signals, and each output of a critic would be that of another one."""
+def _refuse_moved(
+    path: Path, info: CheckpointInfo, spec: BehaviorSpec | None, settings: Mapping[str, Any] | None
+) -> None:
+    """Arrays fit in any order of signals or branches, and each output would be taken for another one's."""
     moved = moved_signals(info.settings, settings or {})
     if moved is not None:
         raise CheckpointError(f"{path}: {moved}. Write them in the order of the checkpoint: it is that of the critic.")
+    moved = moved_actions(info.spec, spec)
+    if moved is not None:
+        raise CheckpointError(f"{path}: {moved}. Its networks are for those alone: undo this, or start without it.")
+
+
+_EACH = ("own", "signals")
+"""Second levels of which each entry is a module: what an algorithm and reward signals keep beside the networks."""
+_VALUES = "values"
+"""In paths of arrays: the head of a network with an output for each reward signal."""
 
 
 def _module(leaf: str) -> str:
-    return "/".join(leaf.split("/")[:2])
+    words = leaf.split("/")
+    return "/".join(words[: 3 if words[1] in _EACH else 2])
 
 
 def _write(partial: Path, arrays: Mapping[str, np.ndarray], document: Mapping[str, Any]) -> None:
@@ -243,13 +264,6 @@ def _save_error(folder: Path, path: Path, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"{path}: the checkpoint cannot be written ({_brief(error)}; {files.free_text(folder)}). {usable}"
         f"{files.remedy(folder)} or check the folder's permissions."
-    )
-
-
-def _mismatch_text(path: Path, changed: Sequence[str], leaves: Sequence[str], again: str = "") -> str:
-    return (
-        f"{path}: the checkpoint does not fit this run. {_reasons(changed, leaves)} To continue this run, undo these "
-        f"changes; to train with them, start a new run with another --run-id{again}, or --force to overwrite this one."
     )
 
 

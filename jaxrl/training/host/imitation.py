@@ -166,7 +166,7 @@ def _run(study: _Study, recorder: HostRecorder, interrupt: Interrupt) -> None:
     told = {}
     turn, loss = jax.jit(partial(_turn, study.cloning), donate_argnums=0), jax.jit(study.cloning.loss)
     try:
-        while behavior.unfinished() and not interrupt.requested and not _faded(behavior):
+        while behavior.unfinished() and not interrupt.requested and not _faded(study):
             before = behavior.step
             with recorder.timers(nodes.UPDATE_POLICY):
                 told = _learn(behavior, turn, study.cloning.size)
@@ -186,9 +186,11 @@ def _run(study: _Study, recorder: HostRecorder, interrupt: Interrupt) -> None:
         recorder.finish([behavior], cause, played=False)
 
 
-def _faded(behavior: Behavior) -> bool:
+def _faded(study: _Study) -> bool:
     """Whether nothing more is learned, as the learning rate has fallen to nothing."""
-    faded = bool(behavior.state.own[CLONING]["rate"] <= np.float32(LEARNING_RATE_MINIMUM))
+    behavior, cloning = study.behavior, study.cloning
+    rate = cloning.rate(behavior.state.own[CLONING], min(behavior.step + cloning.size, LARGEST_STEP))
+    faded = bool(rate <= np.float32(LEARNING_RATE_MINIMUM))
     if faded:
         log.info("%s: cloning has faded out (behavioral_cloning.steps) at step %d.", behavior.name, behavior.step)
     return faded
@@ -204,7 +206,7 @@ def _normalised(state: TrainState, learned: Laid) -> TrainState:
 def _turn(cloning: Cloning, state: TrainState, step: jax.Array) -> tuple[TrainState, Metrics]:
     """One turn, after which the trainer step is `step`."""
     key, used = jax.random.split(state.key)
-    rate = state.own[CLONING]["rate"]
+    rate = cloning.rate(state.own[CLONING], step)
     state, told = with_clones(cloning, state.replace(key=key, step=step), used)
     return state, told | {"learning_rate": rate}
 

@@ -46,7 +46,7 @@ def launched(
         signals = interrupt or stack.enter_context(Interrupt())
         starts = {name: behavior.init_path for name, behavior in settings.behaviors.items()}
         stack.enter_context(folder.claimed(options, starts))
-        folder.check_sources(options, starts)
+        folder.check_sources(options, [behavior.init_path for _, behavior in settings.every_behavior()])
         with _log_folder(folder, kept=not evaluates) as logs:
             factory = partial(_numbered, make_factory(settings, str(logs)), host * environment.num_envs)
             if environment.workers != PROCESSES:

@@ -13,10 +13,12 @@ import pytest
 from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.tree import to_arrays
+from jaxrl.artifacts.run_folder import RunFolderError
 from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import load_run_settings
 from jaxrl.training.host.behavior import Behavior, make_behavior
+from jaxrl.training.host.launch import launched
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.saver import Saved
 from jaxrl.types import EnvMessage
@@ -140,6 +142,12 @@ def test_force_does_not_delete_what_behaviors_that_come_later_start_from(results
     assert trainer.train(trainer.config(tmp_path, changes), results, "--force", *flags) == 1
     assert "--force deletes this run when its first behavior appears" in capsys.readouterr().err
     assert trainer.contents(results) == before
+    if not flags:  # also of behaviors that are not listed
+        given = {"checkpoint_settings": {"run_id": "run", "results_dir": str(results), "force": True}}
+        settings = load_run_settings(trainer.config(tmp_path, changes), given, HYPERPARAMETER_TYPES)
+        unlisted = settings.model_copy(update={"behaviors": {}, "default_settings": settings.behaviors["Countdown"]})
+        with pytest.raises(RunFolderError, match="deletes this run when its first"), launched(unlisted):
+            pass
     shutil.rmtree(results / "run" / "Other")
     changes |= {"*.max_steps": 1}
     assert trainer.train(trainer.config(tmp_path, changes), results, "--force", *flags) == 0
