@@ -13,7 +13,7 @@ from jaxrl.algorithms import ALGORITHMS, TRAINER_TYPES, Make
 from jaxrl.algorithms.interface import Algorithm, TrainState, WithTracedSettings
 from jaxrl.algorithms.postprocessing import postprocessed, resolve
 from jaxrl.connectors import make_chain
-from jaxrl.connectors.chain import frozen
+from jaxrl.connectors.chain import Chain, frozen
 from jaxrl.own_code import OwnCodeError, calling
 from jaxrl.settings import BehaviorSettings, SettingsError
 from jaxrl.settings.traced import with_values
@@ -25,7 +25,7 @@ def connected(make: Make) -> Make:
 
     The statistics of connectors are part of the policy. `postprocess` changes rollouts before they are stored. Raises
     ConnectorError where connectors do not fit, JaxrlError where the function does not exist, SettingsError for
-    hyperparameters of another algorithm.
+    hyperparameters of another algorithm, and for demonstrations beside connectors of observations or actions.
     """
 
     @wraps(make)
@@ -34,6 +34,8 @@ def connected(make: Make) -> Make:
         if name in tuple(ALGORITHMS):
             _refuse_foreign(name, settings)
         chain = make_chain(spec, settings.connectors)
+        if chain is not None:
+            _refuse_demonstrations(chain, settings)
         algorithm = make(spec if chain is None else chain.spec, settings)
         again = WithTracedSettings(lambda values: make_connected(spec, with_values(settings, values)), algorithm.learn)
         algorithm = algorithm._replace(with_traced_settings=again)
@@ -61,6 +63,17 @@ def _refuse_foreign(name: str, settings: BehaviorSettings) -> None:
             f"make the settings with make_settings({name!r}, ...)",
             f"make_{name}",
         )
+
+
+def _refuse_demonstrations(chain: Chain, settings: BehaviorSettings) -> None:
+    """Raise SettingsError where a connector changes what demonstrations are compared with."""
+    used = "gail" in settings.reward_signals or settings.behavioral_cloning is not None
+    for i, link in enumerate(chain.links if used else ()):
+        if link.observe is not None or link.act is not None:
+            raise SettingsError(
+                f"connectors[{i}]: got {chain.names[i]}, but the demonstrations of gail and behavioral_cloning hold "
+                "what the environment shows and gets, without connectors: remove one of the two"
+            )
 
 
 def make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:

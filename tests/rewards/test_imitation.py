@@ -243,6 +243,16 @@ def test_the_demonstrations_are_named_where_they_do_not_fit(tmp_path: Path):
         )
 
 
+@pytest.mark.parametrize("section", ["gail", "behavioral_cloning"])
+def test_connectors_do_not_stand_between_a_policy_and_its_demonstrations(demo, section):
+    """Those of rewards may; a scaled observation would be compared with one that is not."""
+    shown = {"behavioral_cloning": {"demo_path": demo}} if section != "gail" else {"reward_signals": of_gail(demo)}
+    scale: dict[str, Any] = {"type": "scale", "factor": 0.1}
+    with pytest.raises(jaxrl.JaxrlError, match=r"connectors\[1\]: got scale, but the demonstrations of gail and"):
+        jaxrl.make_algorithm(SPEC, settings_of("ppo", {**shown, "connectors": [{**scale, "of": "rewards"}, scale]}))
+    jaxrl.make_algorithm(SPEC, settings_of("ppo", {**shown, "connectors": [{**scale, "of": "rewards"}]}))
+
+
 def test_forms_of_gails_reward() -> None:
     """D 0.5 and 0.8: -ln 0.5 and -ln 0.2; ln D; their sum, 0 where nothing tells both apart and ln 4."""
     estimate = jnp.array([0.5, 0.8])
