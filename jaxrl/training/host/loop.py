@@ -183,7 +183,7 @@ class HostLoop:
         self.book(results, acted)
         if over:  # before their samples are learned from (M18)
             self.recorder.followed(over)
-        for collector in {behavior.collector for behavior in self.behaviors.values()}:
+        for collector in {of.collector for name, of in self.behaviors.items() if self.opponents.takes_part(name)}:
             collector.env_steps += stepped
         for behavior in self.behaviors.values():
             self.notices.collected(behavior)

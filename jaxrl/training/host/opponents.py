@@ -91,6 +91,11 @@ class Opponents:
             )
         return changed or left
 
+    def takes_part(self, name: str) -> bool:
+        """Whether a behavior's own decisions are made now: not while another one learns that it plays against."""
+        side = self.game.sides.get(name)
+        return side is None or side.learning in side.teams
+
     def amend(self, behavior: Behavior, snapshot: Snapshot) -> Snapshot:
         """A checkpoint of the behavior, with its side of the game."""
         name, side = behavior.name, self.game.sides.get(behavior.name)

@@ -265,12 +265,17 @@ def test_the_rating_decides_about_lessons_the_best_moment_and_the_end(
 
 
 def test_two_behaviors_take_turns(tmp_path: Path) -> None:
-    """Asymmetric: the change is decided by one, and both adopt it at once."""
-    duel, learning = DuelSettings(sides=("Ox?team=0", "Fox?team=1"), members=2), []
-    keys = SELF_PLAY_KEYS | {"team_change": 200}
-    settings = settings_of(tmp_path, "Ox", "Fox", trainer_type="poca", self_play=keys, max_steps=500)
+    """Asymmetric: the change is decided by one, and both adopt it at once. Steps of the other's turn are not one's own.
+
+    So each update has 8 decisions of every environment step, less those that were open when a turn ended.
+    """
+    duel, learning, held = DuelSettings(sides=("Ox?team=0", "Fox?team=1"), members=2), [], []
+    keys: dict[str, Any] = {"self_play": SELF_PLAY_KEYS | {"team_change": 200}, "count_by": "env_steps"}
+    keys["hyperparameters"] = {"batch_size": 64, "buffer_size": 20}
+    settings = settings_of(tmp_path, "Ox", "Fox", trainer_type="poca", max_steps=500, **keys)
     with environment(make=partial(duels, duel)) as started, host_loop(settings, started=started) as loop:
-        for _ in loop.iterate():
+        for turn in loop.iterate():
+            held += [learned.held for learned in turn.learned.values()]
             sides = loop.opponents.game.sides
             assert {side.learning for side in sides.values()} == {loop.opponents.game.rotation.learning}
             learning.append((sides["Ox"].learning, loop.behaviors["Ox"].step, loop.behaviors["Fox"].step))
@@ -279,6 +284,7 @@ def test_two_behaviors_take_turns(tmp_path: Path) -> None:
     assert all(min(loop.behaviors[name].step, 501) == 501 for name in ("Ox", "Fox"))
     rated = [loop.opponents.game.sides[name].pool.elo for name in ("Ox", "Fox")]
     assert np.ptp(rated) != 0.0
+    assert len(held) >= 4 and all(of.agent_steps >= 8 * (of.env_steps - 1) for of in held), held
 
 
 VARIANTS = {
