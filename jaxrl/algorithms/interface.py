@@ -142,7 +142,8 @@ class Algorithm(NamedTuple):
     score_action: (PolicyState, obs, action_mask, carry, action as the environment has it) → the raw action, and the
               extras that `act` would have noted for it. None: such an algorithm learns from its own actions alone.
     with_traced_settings: (values by dotted key of its settings, float32 []) → the algorithm with these, of which
-              `learn` and `signal_rewards` may differ. None: such an algorithm is made for its settings as they are.
+              `learn`, `watch`, `signal_rewards` and `storage.can_sample` may differ. None: such an algorithm is made
+              for its settings as they are.
               Whoever replaces `learn` has to replace this as well: of a `WithTracedSettings` that makes another `learn`
               no loop takes values.
 

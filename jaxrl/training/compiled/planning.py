@@ -74,7 +74,7 @@ def plan_of(
         name, alone = part.name, len(trained) == 1
         learners[name] = Learner(
             part,
-            algorithms[name] if alone else _met_somebody(algorithms[name]),
+            algorithms[name],
             settings[name].time_horizon,
             settings[name].last_step,
             differing.get(name, {}),
@@ -118,10 +118,3 @@ def pieces(lengths: Mapping[str, int]) -> tuple[int, dict[str, int]]:
             break
     assert best is not None
     return best[1], best[2]
-
-
-def _met_somebody(algorithm: Algorithm) -> Algorithm:
-    """Who was absent all along has nothing to learn from."""
-    due = algorithm.storage.can_sample
-    met = algorithm.storage._replace(can_sample=lambda store, counts: due(store, counts) & (counts.fresh > 0))
-    return algorithm._replace(storage=met)

@@ -136,7 +136,7 @@ def _learn(learners: Learners, team: TeamAlgorithm | None, given: Mapping[str, G
     the iteration is told but the fault. `Given.paid` comes back as it is after the steps.
     """
     given = {name: given[name]._replace(steps=from_before(given[name].made, given[name].steps)) for name in learners}
-    algorithms = {name: _of_values(learner.algorithm, given[name].values) for name, learner in learners.items()}
+    algorithms = {name: of_values(learner, given[name].values) for name, learner in learners.items()}
     rollouts = _stacked(learners, given)
     frozen = _any(of.frozen for of in given.values())
     unpassed = _any(given[n].train.step <= end_of(of, given[n].last_step) for n, of in learners.items())
@@ -183,12 +183,23 @@ def _learn(learners: Learners, team: TeamAlgorithm | None, given: Mapping[str, G
     return after
 
 
-def _of_values(algorithm: Algorithm, values: dict[str, Array]) -> Algorithm:
+def of_values(learner: Learner, values: dict[str, Array]) -> Algorithm:
     """The algorithm with a seed's own settings."""
-    if not values or algorithm.with_traced_settings is None:
-        return algorithm
-    other = algorithm.with_traced_settings(values)  # all else may have been replaced
-    return algorithm._replace(learn=other.learn, signal_rewards=other.signal_rewards)
+    algorithm = learner.algorithm
+    if values and algorithm.with_traced_settings is not None:
+        own = algorithm.with_traced_settings(values)  # all else may have been replaced
+        storage = algorithm.storage._replace(can_sample=own.storage.can_sample)
+        algorithm = algorithm._replace(
+            learn=own.learn, signal_rewards=own.signal_rewards, watch=own.watch, storage=storage
+        )
+    return algorithm if learner.alone else met_somebody(algorithm)
+
+
+def met_somebody(algorithm: Algorithm) -> Algorithm:
+    """Who was absent all along has nothing to learn from."""
+    due = algorithm.storage.can_sample
+    met = algorithm.storage._replace(can_sample=lambda store, counts: due(store, counts) & (counts.fresh > 0))
+    return algorithm._replace(storage=met)
 
 
 def _stacked(learners: Learners, given: Mapping[str, Given]) -> dict[str, Rollout]:

@@ -17,10 +17,11 @@ from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import CheckpointSettings, RunSettings
 from jaxrl.training.compiled.plan import SceneTrainer
-from jaxrl.training.compiled.planning import _met_somebody, agents_at_start, pieces
+from jaxrl.training.compiled.planning import agents_at_start, pieces
 from jaxrl.training.compiled.saver import Subject, contents, restored
 from jaxrl.training.compiled.state import IterationLog, SceneState, step_of
 from jaxrl.training.compiled.trainer import make_jitted_trainer, make_scene_trainer
+from jaxrl.training.compiled.updates import met_somebody
 from tests.helpers import settings_of
 from tests.jax_envs.probe_scene import LENGTH, PARTS, make_half, make_probe_scene, make_rare_dial
 from tests.jax_envs.toy_jax_env import quick_compilation
@@ -190,5 +191,5 @@ def test_agents_are_counted_over_many_beginnings() -> None:
 
 
 def test_a_rollout_without_anybody_is_not_learned_from() -> None:
-    due = _met_somebody(ALGORITHM["Dial"]).storage.can_sample
+    due = met_somebody(ALGORITHM["Dial"]).storage.can_sample
     assert not bool(due((), Counts(fresh=jnp.int32(0), total=jnp.int32(9)))) and bool(due((), Counts(jnp.int32(1), 9)))

@@ -6,18 +6,22 @@ from functools import cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxrl.algorithms import ALGORITHMS
+from jaxrl.algorithms.interface import Counts
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.settings import BehaviorSettings, SettingsError
 from jaxrl.settings.traced import with_values
-from jaxrl.training.compiled.plan import JittedTrainer
+from jaxrl.training.compiled.plan import JittedTrainer, Learner
 from jaxrl.training.compiled.state import IterationLog
 from jaxrl.training.compiled.trainer import make_jitted_trainer
+from jaxrl.training.compiled.updates import of_values
+from tests.algorithms.team_rollouts import SPEC, random_rollout
 from tests.helpers import settings_of
-from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_compilation
+from tests.jax_envs.toy_jax_env import ToySettings, make_toy, quick_compilation, quick_jit
 
 ENV = make_toy(ToySettings(length=4, die=True))
 KEYS = (
@@ -90,6 +94,24 @@ def test_a_point_is_what_a_run_of_its_own_would_be(trainer_type):
     kernels = [x for name, x in arrays.items() if name.endswith("kernel")]
     assert kernels and not any(np.allclose(x[0], x[1]) for x in kernels)
     assert several(trainer_type, FIRST, SECOND, FIRST, SECOND)[1] <= traces  # as often, however many points
+
+
+def test_a_point_begins_to_learn_and_watches_by_its_own_numbers():
+    """SAC asks whether an update is paid for, and counts what curiosity pays, which is 1 / strength at most."""
+    curious = {"strength": 50.0, "normalize_rewards": True, "network_settings": SMALL["network_settings"]}
+    signals: dict[str, Any] = {"extrinsic": {}, "curiosity": curious}
+    sizes = {"hyperparameters": {"batch_size": 8, "steps_per_update": 1.0}}
+    rollout = random_rollout(3, t=6, b=2, a=1)._replace(extras={})
+    made = ALGORITHMS["sac"](SPEC, settings_of("sac", {**SMALL, **sizes, "reward_signals": signals}))
+    shapes = jax.eval_shape(made.init, jax.random.key(0))
+    state = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), shapes.replace(key=()))  # it has learned something
+    values = {"hyperparameters.steps_per_update": 200.0, "reward_signals.curiosity.strength": 25.0}
+    own = of_values(Learner(ENV, made, 64, 1000), {key: jnp.float32(value) for key, value in values.items()})
+    for algorithm, due in ((made, True), (own, False)):
+        assert bool(algorithm.storage.can_sample(made.storage.init(), Counts(fresh=64, total=64))) is due
+    assert own.watch is not None
+    paid = quick_jit(own.watch)(state, rollout).signals["curiosity"]["paid"]
+    assert float(paid.mean) == pytest.approx((1 + 4 / 25) / 8), "1 was paid before; 4 of 7 decisions see what follows"
 
 
 def test_a_point_does_not_know_the_others():
