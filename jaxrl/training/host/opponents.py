@@ -49,7 +49,6 @@ class Opponents:
         self._policy: dict[str, str] = {}  # behavior id → the frozen policy of its team
         self._ghosts = Ghosts(behaviors.policies)
         self.league = League(settings.env_settings.seed, recorder, behaviors, self.game, self._ghosts)
-        self._restored: dict[str, Mapping[str, Any]] = {}  # by behavior, what a run that goes on has noted
         self._messages: int | None = 0  # as long as there is one team only; None: that was said
         recorder.amend = self.amend
 
@@ -80,9 +79,8 @@ class Opponents:
         for name, side in self.game.sides.items():
             played = {team: self._played(name, team, over.get(name, ())) for team in side.teams}
             changed |= self._take_turn(name, played, Weights(self._policy_of(name)) if name in learned else None)
-        while changed and self._lagging():
-            for name in self._lagging():
-                self._take_turn(name, {})
+        if changed:
+            self._follow()
         left = self.league.turn(over, learned, changed, foe)
         if changed:
             self._route()
@@ -128,15 +126,20 @@ class Opponents:
         latest = self.game.sides[name].latest if name in self.game.sides else Weights(self._policy_of(name))
         elo = self._recorder.status.get(name, ELO) if name in self._recorder.resumed else None
         self.game.join(name, team, settings, latest, step=behavior.step, elo=elo)
-        policy = self._policy[behavior_id] = _name(name, team)
-        if policy not in self._ghosts:
-            noted, read = self._restored.get(name, {}), partial(self._read, behavior)
-            self._ghosts.restore(policy, name, noted.get("playing", {}).get(str(team)), latest, read)
-            self.league.join(behavior, team, latest, noted.get("league", ()), read)
+        self._policy[behavior_id] = _name(name, team)
+        self._begin(behavior, team, latest, {})
+        self._follow()  # a side whose checkpoint is older than another's
         self._route()
 
+    def _begin(self, behavior: Behavior, team: int, latest: Weights, noted: Mapping[str, Any]) -> None:
+        """The frozen policies of a team, unless they are there; `noted`: by a checkpoint, of all teams."""
+        policy, read = _name(behavior.name, team), partial(self._read, behavior)
+        if policy not in self._ghosts:
+            self._ghosts.restore(policy, behavior.name, noted.get("playing", {}).get(str(team)), latest, read)
+            self.league.join(behavior, team, latest, noted.get("league", ()), read)
+
     def _restore(self, behavior: Behavior, settings: SelfPlaySettings) -> None:
-        """The side of a run that goes on, if its checkpoint tells of one."""
+        """The side of a run that goes on, if its checkpoint tells of one, with all teams that it had."""
         path = self._recorder.resumed.get(behavior.name)
         state = None if path is None else read_info(path).settings.get(SELF_PLAY)
         if state is None:
@@ -146,9 +149,10 @@ class Opponents:
         found = {each["weights"]: self._read(behavior, each["weights"]) for each in state["snapshots"]}
         latest = Weights(self._policy_of(behavior.name))
         self.game.restore(behavior.name, settings, state, latest, found.__getitem__)
-        self._restored[behavior.name] = state
-        elo = self.game.sides[behavior.name].pool.elo
-        log.info("%s: self-play goes on with %d snapshots, ELO %.3f.", behavior.name, len(found), elo)
+        side = self.game.sides[behavior.name]
+        for team in side.teams:
+            self._begin(behavior, team, latest, state)
+        log.info("%s: self-play goes on with %d snapshots, ELO %.3f.", behavior.name, len(found), side.pool.elo)
 
     def _read(self, behavior: Behavior, file: str) -> Weights:
         return Weights(earlier.read(self._recorder.folder.behavior(behavior.name), file, behavior.state.policy))
@@ -169,9 +173,12 @@ class Opponents:
         self._recorder.rated(name, turn.elos)
         return turn.changed
 
-    def _lagging(self) -> list[str]:
-        """Sides that took their turn before another side ended that of the learning team."""
-        return [name for name, side in self.game.sides.items() if side.learning != self.game.rotation.learning]
+    def _follow(self) -> None:
+        """Sides that took their turn before another side ended that of the learning team take an empty one."""
+        game = self.game
+        while lagging := [name for name, side in game.sides.items() if side.learning != game.rotation.learning]:
+            for name in lagging:
+                self._take_turn(name, {})
 
     def _route(self) -> None:
         """Who learns follows the behavior, everybody else the frozen policy of the team."""

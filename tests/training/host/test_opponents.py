@@ -22,6 +22,7 @@ from jaxrl.settings import RunSettings, SettingsError
 from jaxrl.training.host.loop import HostLoop
 from jaxrl.training.host.policies import make_frozen
 from jaxrl.training.host.run import host_loop, train
+from jaxrl.types import EnvMessage
 from tests.envs.duel_env import DuelEnv, DuelSettings
 from tests.toy_runs import configured, environment
 
@@ -42,6 +43,18 @@ ELO = "Self-play/ELO"
 
 def duels(duel: DuelSettings, worker: int) -> DuelEnv:
     return DuelEnv(worker, duel)
+
+
+class LateDuel(DuelEnv):
+    """The other side comes a message later than the first."""
+
+    def reset(self, *given: Any) -> EnvMessage:
+        message, first = super().reset(*given), self.settings.sides[0]
+        return message._replace(steps={first: message.steps[first]}, new_specs={first: self.spec})
+
+
+def resumed(folder: Path) -> dict[str, Any]:
+    return {"checkpoint_settings": {"run_id": "run", "results_dir": str(folder / "results"), "resume": True}}
 
 
 def settings_of(folder: Path, *names: str, changes: Any = None, **more: Any) -> RunSettings:
@@ -164,9 +177,8 @@ def test_files_of_the_pool_are_those_that_checkpoints_name(trained: Run) -> None
 def test_a_run_that_goes_on_has_pool_ratings_and_schedule(trained: Run, tmp_path: Path) -> None:
     shutil.copytree(trained.folder / "results", tmp_path / "results")
     before = state_of(tmp_path)
-    go_on = {"checkpoint_settings": {"run_id": "run", "results_dir": str(tmp_path / "results"), "resume": True}}
-    settings = settings_of(tmp_path, changes=go_on, max_steps=3100)
-    with environment(make=partial(duels, DuelSettings())) as started, host_loop(settings, started=started) as loop:
+    settings = settings_of(tmp_path, changes=resumed(tmp_path), max_steps=3100)
+    with environment(make=LateDuel) as started, host_loop(settings, started=started) as loop:
         next(iter(loop.iterate()))
         side = loop.opponents.game.sides["Duel"]
         now = loop.opponents.game.state("Duel", lambda weights: weights.name)
@@ -272,7 +284,8 @@ def test_two_behaviors_take_turns(tmp_path: Path) -> None:
     duel, learning, held = DuelSettings(sides=("Ox?team=0", "Fox?team=1"), members=2), [], []
     keys: dict[str, Any] = {"self_play": SELF_PLAY_KEYS | {"team_change": 200}, "count_by": "env_steps"}
     keys["hyperparameters"] = {"batch_size": 64, "buffer_size": 20}
-    settings = settings_of(tmp_path, "Ox", "Fox", trainer_type="poca", max_steps=500, **keys)
+    made = partial(settings_of, tmp_path, "Ox", "Fox", trainer_type="poca", checkpoint_interval=100, **keys)
+    settings = made(max_steps=500)
     with environment(make=partial(duels, duel)) as started, host_loop(settings, started=started) as loop:
         for turn in loop.iterate():
             held += [learned.held for learned in turn.learned.values()]
@@ -284,6 +297,11 @@ def test_two_behaviors_take_turns(tmp_path: Path) -> None:
     assert all(min(loop.behaviors[name].step, 501) == 501 for name in ("Ox", "Fox"))
     rated = [loop.opponents.game.sides[name].pool.elo for name in ("Ox", "Fox")]
     assert np.ptp(rated) != 0.0
+    # It was killed: the newest checkpoint of each is of its own turn, and the newer one says whose turn it is.
+    settings = made(max_steps=600, changes=resumed(tmp_path))
+    with environment(make=partial(duels, duel)) as started, host_loop(settings, started=started) as loop:
+        next(iter(loop.iterate()))
+        assert [loop.policies.own(0, side) for side in duel.sides] == ["Ox?team=0", "Fox"]
     assert len(held) >= 4 and all(of.agent_steps >= 8 * (of.env_steps - 1) for of in held), held
 
 
