@@ -232,7 +232,8 @@ def with_weights_of(
 ) -> tuple[TrainState, str]:
     """A learner with the weights, normaliser and so on of checkpoint `path`; and whose they are.
 
-    Optimizer, step and key stay those of `fresh`, and so does all of cloning, whose rate falls with the step.
+    Optimizer, step and key stay those of `fresh`, and so does all of cloning, whose rate falls with the step. What is
+    not taken is the very array of `fresh`.
 
     Where every array of the checkpoint has a leading axis S, one of its S seeds is taken: the one whose policy is the
     run's ONNX file, as its training_status.json tells.
@@ -253,14 +254,13 @@ def with_weights_of(
     )
     fields = [f"train/{part}" for part in ("policy", "critic", "signals", *own)]
     loaded = checkpoint.restore_params_only(path, template, fields=fields, spec=spec, settings=described, grow=grow)
-    state = loaded["train"]
-    origin = str(path)
+    origin, index = str(path), ()
     if seeds:
         folder = path.absolute().parent
         index = best_seed(RunFolder(folder.parents[1], folder.parent.name), info)
-        state = jax.tree.map(lambda x: x[index], state)
         origin += f", {_seed_name(folder, index, seeds[0])}"
-    return state, origin
+    found = jax.tree.map(lambda x, new, own: own if x is new else x[index], loaded["train"], template["train"], fresh)
+    return found, origin
 
 
 def resumed_store(

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -18,13 +19,14 @@ from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints, require_latest
-from jaxrl.artifacts.checkpoint.tree import to_arrays
-from jaxrl.artifacts.run_folder import RunFolderError
+from jaxrl.artifacts.checkpoint.tree import is_key, to_arrays
+from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
 from jaxrl.cli import main
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import BehaviorSettings, load_run_settings
 from jaxrl.training import saver
 from jaxrl.training.compiled import run as train_jitted
+from jaxrl.training.compiled.saver import _initialized
 from jaxrl.training.host import run as train_host
 from tests import trainer
 from tests.jax_envs.toy_jax_env import quick_compilation, quick_jit
@@ -160,6 +162,22 @@ def test_each_seed_can_be_the_best(folder: Path, results: Path, fresh: TrainStat
     for name, x in state.items():
         untouched = to_arrays({"train": fresh})[name]
         np.testing.assert_array_equal(x, expected.get(name, untouched), err_msg=name)
+
+
+def test_what_begins_anew_is_each_seeds_own(folder: Path, results: Path, fresh: TrainState) -> None:
+    """The policy fits no more: its weights stay those that each seed has drawn, the critic is the same in all."""
+    changed = {"behaviors": {NAME: {"network_settings": {"normalize": False}}}}
+    given = {"checkpoint_settings": {"initialize_from": "many"}} | changed
+    run = load_run_settings(folder / "config.yaml", given, HYPERPARAMETER_TYPES)
+    one = fresh.replace(policy=fresh.policy.replace(normalizer=(None,)))
+    train = jax.tree.map(lambda x: jnp.stack([x, x if is_key(x) else x + 1]), one)
+    subject: Any = SimpleNamespace(name=NAME, spec=make_environment("jax:basic").spec, settings=run.behaviors[NAME])
+    state: Any = SimpleNamespace(train=train, rivals=(), replace=lambda train: train)
+    found = to_arrays({"train": _initialized(run, RunFolder(results, "child"), subject, state)})
+    wanted, critic = to_arrays({"train": train}), weights_of(results / "many", fresh, best_of(results / "many"))
+    for name, x in found.items():
+        own = np.stack([critic[name]] * 2) if name.startswith("train/critic") else wanted[name]
+        np.testing.assert_array_equal(x, own, err_msg=name)
 
 
 def test_without_a_best_seed_the_first(

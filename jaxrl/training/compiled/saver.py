@@ -135,12 +135,15 @@ def restored(settings: RunSettings, folder: RunFolder, subjects: Sequence[Subjec
 
 
 def _initialized(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: JittedState) -> JittedState:
-    """With the weights of another run if asked."""
+    """With the weights of another run if asked; what begins anew is each seed's own."""
     like = seed_of(fresh.train, 0), subject.spec, subject.settings
     one = saver.initialized(settings, folder, subject.name, *like)
     if one is None:
         return fresh
-    begun = fresh.replace(train=for_all_seeds(one, fresh.train).replace(key=fresh.train.key))
+    train = jax.tree.map(
+        lambda x, own, every: every if x is own else jnp.broadcast_to(x, every.shape), one, like[0], fresh.train
+    )
+    begun = fresh.replace(train=train)
     if not isinstance(fresh.rivals, RivalState):
         return begun
     pool = begin_pool(begun.train.policy, fresh.rivals.rating.shape[1] - 1)  # of this run's own policies alone
