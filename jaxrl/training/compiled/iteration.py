@@ -91,7 +91,8 @@ def _contested(
     policies = {name: parts[name].train.policy for name in met}
     counts = {name: parts[name].train.step for name in met}
     iteration = next(iter(parts.values())).iteration
-    after, new = opponents.scheduled(plan.rivals, met, policies, counts, iteration)
+    frozen = {name: parts[name].frozen for name in met}
+    after, new = opponents.scheduled(plan.rivals, met, policies, counts, iteration, frozen)
     state = state.replace(parts={name: part.replace(rivals=after.get(name, ())) for name, part in parts.items()})
     told = {name: _with_stats(log, {ELO: found.elo[name]}) if name in met else log for name, log in logs.items()}
     if any(of.size > 1 for of in plan.rivals.values()):

@@ -14,7 +14,7 @@ Letters: S seeds, E areas, W snapshots, G groups, J rivals of a behavior in an a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -31,6 +31,7 @@ from jaxrl.training.compiled.contest import Sides
 from jaxrl.training.compiled.play import Play, Transitions
 from jaxrl.training.compiled.stacking import Moments
 from jaxrl.training.self_play import sampling
+from jaxrl.types import NOTHING
 
 GROUPS = 8
 """Opponents that a seed meets at a time, at most; each costs a product of its own in every decision."""
@@ -189,6 +190,7 @@ def _results(steps: Transitions) -> tuple[Array, Array]:
     """The result for each member, float32 [T, S, E, M], and where there is one."""
     last = steps.reward + steps.group_reward
     counts = steps.terminated & ~steps.stays.any(-1, keepdims=True) & ~steps.truncated.any(-1, keepdims=True)
+    counts = counts & jnp.isfinite(last)  # else a fault of one behavior would reach the ratings of all that it meets
     return 0.5 * (1.0 + jnp.sign(last)), counts
 
 
@@ -258,6 +260,7 @@ def scheduled(
     policies: Mapping[str, PolicyState],
     steps: Mapping[str, Array],
     iteration: Array,
+    frozen: Mapping[str, Array] = NOTHING,
 ) -> tuple[dict[str, RivalState], Array]:
     """What changes at the end of an iteration: whose turn it is, snapshots, opponents.
 
@@ -266,15 +269,17 @@ def scheduled(
       policies: of the learners, [S, ...].
       steps: of the trainers, int32 [S].
       iteration: uint32 [S], names the draws.
+      frozen: bool [S], behaviors whose steps stand still: their turns are over at once, if others learn.
 
     Returns:
       The states, and in which seeds the turn has changed, bool [S].
     """
     sides = sum(of.sides.teams for of in rivals.values())
     before = next(iter(states.values())).turn
-    turn, changed = before, {}
+    turn, changed, some_learn = before, {}, ~reduce(jnp.logical_and, frozen.values(), jnp.bool_(True))
     for name, of in rivals.items():
-        over = of.sides.learning(before) & (steps[name] - states[name].changed > of.settings.team_change)
+        over = steps[name] - states[name].changed > of.settings.team_change
+        over = (over | (frozen.get(name, False) & some_learn)) & of.sides.learning(before)
         changed[name] = jnp.where(over, steps[name], states[name].changed)
         turn = jnp.where(over, (turn + 1) % sides, turn)
     new = turn != before

@@ -144,8 +144,8 @@ def test_ratings_are_those_of_ml_agents() -> None:
     draw = rated(of, {"Duel": state}, {"Duel": played})
     change = elo.change(1230.0, 1190.0, 0.5)
     np.testing.assert_allclose(draw.rating["Duel"][0], [1210, 1190 - change, 1200, 1230 + change], rtol=1e-6)
-    for nobody in ({"truncated": True}, {"terminated": False}, {"stays": True}):
-        same = rated(of, {"Duel": state}, {"Duel": ended([[1.0]] * 4, **nobody)})
+    for nobody in ({"truncated": True}, {"terminated": False}, {"stays": True}, {"reward": [[np.nan]] * 4}):
+        same = rated(of, {"Duel": state}, {"Duel": ended(**{"reward": [[1.0]] * 4, **nobody})})
         assert same.rating["Duel"].tolist() == [before] and same.elo["Duel"].count.tolist() == [0]
 
 
@@ -397,6 +397,11 @@ def test_two_behaviors_learn_by_turns() -> None:
     assert all((np.asarray(state.parts[name].rivals.rating)[0, -1] != 1200) for name in settings)
     ghosts = {name: int(part.rivals.ghost[0]) for name, part in state.parts.items()}
     assert ghosts["Goalie"] * 2 == int(after["Striker"].step[0]), ghosts
+    # Whose numbers were not finite makes no more steps: its turn would never end, and the other's max_steps never come.
+    learns, rests = ("Striker", "Goalie")[turn := int(state.parts["Striker"].rivals.turn[0])], 1 - turn
+    left = state.parts[learns].replace(frozen=jnp.array([True]))
+    state, _ = trainer.run(trainer.place(state.replace(parts={**state.parts, learns: left})), 1)
+    assert state.parts["Striker"].rivals.turn.tolist() == [rests]
 
 
 @pytest.mark.parametrize(
