@@ -7,7 +7,8 @@ them. So a summary tells of episodes whose end was learned from since the one be
 anew whenever they are drawn, many times or never; what is told of an off-policy algorithm's is what its signals held of
 each decision when it went into the replay, which is when ML-Agents adds up as well.
 
-Not among them: decisions that nobody learns from, and what an agent was paid before it changed its team.
+Where rows hold teams, an agent that changes its team is told as one agent for each of them. Not among them: decisions
+that nobody learns from, and what an agent was paid in a team whose last member moved on as it did.
 """
 
 from __future__ import annotations
