@@ -14,12 +14,13 @@ from jaxrl.algorithms import make_algorithm, make_settings
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.document import CheckpointError
-from jaxrl.artifacts.checkpoint.grown import KEPT_COUNT
+from jaxrl.artifacts.checkpoint.grown import KEPT_COUNT, grown
+from jaxrl.networks.entities import EMBEDDING
 from jaxrl.networks.joint import JointCritic, JointValue
 from jaxrl.networks.models import TeamCritic
 from jaxrl.networks.normalizer import NormalizerState, init
 from jaxrl.training import saver
-from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 from tests.jax_envs.toy_jax_env import quick_jit
 
 VECTOR = ObservationSpec(name="VectorSensor_size3", shape=(3,))
@@ -129,14 +130,29 @@ def test_sensors_are_left_out_and_frames_are_aligned_at_the_newest(tmp_path: Pat
 
 
 def test_sensors_that_change_places_take_their_weights_along(tmp_path: Path, caplog: Any) -> None:
-    """By name; what is left out in front of one moves it, too, and its statistics."""
-    old, blind = (VECTOR, ObservationSpec(name="side", shape=(2,))), {VECTOR.name: np.full((4, 3), 0.5, np.float32)}
-    values = seen(old) | blind  # the mean of what it has seen, which the normaliser makes 0
-    for number, new in enumerate([(old[1], old[0]), old[1:]]):
+    """By name; what is left out in front of one moves it, too, and its statistics. Goals choose a layer's weights."""
+    goals = [ObservationSpec(name, (2,), observation_type=ObservationType.GOAL_SIGNAL) for name in ("here", "there")]
+    old = (VECTOR, ObservationSpec(name="side", shape=(2,)), *goals)
+    values = seen(old) | {VECTOR.name: np.full((4, 3), 0.5, np.float32)}  # which the normaliser makes 0
+    for number, new in enumerate([old[::-1], old[1:]]):
         before, state, after, loaded, _, _ = initialized(tmp_path / str(number), "ppo", old, new, caplog)
         was = chosen(before, state, of_spec(old, values))
         for one, other in zip(was, chosen(after, loaded, of_spec(new, values)), strict=True):
             np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_actions_that_q_reads_keep_their_place_and_the_first_entities_begin_at_zero() -> None:
+    network, width = "train/critic/q1/params/", 8
+    old, new = (BehaviorSpec(sensors, ActionSpec(2, ())) for sensors in ((VECTOR,), (NEW[1], FOOD)))
+    kernel = np.arange(1.0, 5 * width + 1, dtype=np.float32).reshape(5, width)
+    shapes = {"body/layer_0/kernel": [5 + EMBEDDING + 2, width], "encoder/entities/attention/out_bias": [EMBEDDING]}
+    wanted = {network + name: {"dtype": "float32", "shape": shape} for name, shape in shapes.items()}
+    path, entities = wanted
+    saved = {path: {"dtype": "float32", "shape": [5, width]}}
+    found = grown(saved, {path: kernel}, wanted, old, new, settings("sac").network_settings)
+    assert found.anew == {entities} and found.leaves[path] == wanted[path]
+    np.testing.assert_array_equal(found.arrays[path][[0, 1, 2, -2, -1]], kernel)
+    assert not found.arrays[path][3:-2].any()
 
 
 CRITICS = {"poca": TeamCritic, "mappo": JointValue, "coma": JointCritic}

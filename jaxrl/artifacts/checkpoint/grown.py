@@ -1,8 +1,9 @@
 """Weights of a behavior that has other sensors now: what belongs to the old ones keeps its place.
 
 Sensors are found again by name, then by shape. Inputs that are new begin with weights of zero: whatever is seen there,
-networks give what they gave before, until they have learned otherwise. Of a vector that has grown the first numbers are
-the old ones (AddObservation behind the others), in a stack those of each frame.
+networks give what they gave before, until they have learned otherwise; not where more entities stand beside others,
+which one attention weighs. Of a vector that has grown the first numbers are the old ones (AddObservation behind the
+others), in a stack those of each frame.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrl.artifacts.checkpoint.tree import Leaves
-from jaxrl.networks.encoders import kind_of
+from jaxrl.networks.encoders import is_goal, kind_of
 from jaxrl.networks.observations import encoding_parts
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import BehaviorSpec, ObservationSpec
@@ -67,6 +68,7 @@ class _Move:
     def __init__(self, old: BehaviorSpec, new: BehaviorSpec, net: NetworkSettings) -> None:
         self._old, self._new = old.observations, new.observations
         self._places = matched(self._old, self._new)
+        self._continuous = new.action.continuous_size
         self._actions = new.action.continuous_size + new.action.mask_size
         self._entities = tuple(
             [i for i, sensor in enumerate(of) if kind_of(sensor) == "entities"] for of in (self._old, self._new)
@@ -74,13 +76,18 @@ class _Move:
         parts = encoding_parts(old, net), encoding_parts(new, net)
         self._widths = sum(width for _, width in parts[0]), sum(width for _, width in parts[1])
         self._columns = self._encoding(*parts)
-        self._own = self._encoding(*([part for part in of if isinstance(part[0], int)] for of in parts))
+        alone = [[part for part in of if isinstance(part[0], int)] for of in parts]
+        self._own = self._encoding(*alone)
+        goals = ({i for i, sensor in enumerate(of) if is_goal(sensor)} for of in (self._old, self._new))
+        self._goals = self._encoding(*([p for p in of if p[0] in its] for of, its in zip(alone, goals, strict=True)))
 
     def origin(self, path: str) -> str | None:
         """Where the leaf stood before; None: it belongs to a new sensor."""
         words = path.split("/")
         for at, word in enumerate(words[:-1]):
             if word == "connectors":  # which sensor each of their statistics is of, they alone know
+                return None
+            if word == "entities" and not self._entities[0]:  # the first that there are
                 return None
             if word == "encoder" and words[at + 1].startswith("observation_"):
                 place = self._places.get(int(words[at + 1].removeprefix("observation_")))
@@ -107,13 +114,20 @@ class _Move:
                 return before
             count = np.asarray(arrays[(self.origin(path) or path).rpartition("/")[0] + "/count"])
             return _statistic(name, before, count, columns)
-        columns = self._inputs(path, before.shape[-2], shape[-2], wanted) if len(shape) > 1 else None
-        if columns is None or columns == list(range(before.shape[-2])):
+        rows, now, made = before, shape[-2] if len(shape) > 1 else 0, owner == "made"
+        if made:  # of a layer that goals choose: its kernel [inputs, hidden] in one row
+            layer = path.removesuffix(f"/made/{name}")
+            path, hidden = f"{layer}/kernel", wanted[f"{layer}/bias"]["shape"][-1]
+            if before.shape[-1] % hidden:
+                return before
+            rows, now = before.reshape(*before.shape[:-1], -1, hidden), shape[-1] // hidden
+        columns = self._inputs(path, rows.shape[-2], now, wanted) if now else None
+        if columns is None or columns == list(range(rows.shape[-2])):
             return before
-        after = np.zeros((*before.shape[:-2], len(columns), before.shape[-1]), before.dtype)
+        after = np.zeros((*rows.shape[:-2], len(columns), rows.shape[-1]), rows.dtype)
         kept = [i for i, origin in enumerate(columns) if origin >= 0]
-        after[..., kept, :] = before[..., [columns[i] for i in kept], :]
-        return after
+        after[..., kept, :] = rows[..., [columns[i] for i in kept], :]
+        return after.reshape(*after.shape[:-2], -1) if made else after
 
     def told(self, widened: Sequence[str], anew: set[str]) -> str:
         """In words, by sensor and by layer."""
@@ -133,6 +147,10 @@ class _Move:
         (old, new), (network, _, _) = self._widths, path.rpartition("body/layer_0/kernel")
         if path.endswith("encoder/entities/self/kernel"):
             return self._own
+        if path.endswith("/hidden_0/kernel"):
+            return self._goals
+        if path.endswith(("/q1/params/body/layer_0/kernel", "/q2/params/body/layer_0/kernel")):
+            return self._repeated([self._continuous], before)
         if path.endswith("/embed_obs/kernel"):
             return self._repeated([0], before)
         if path.endswith("/embed_obs_action/kernel"):
