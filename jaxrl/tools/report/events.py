@@ -52,6 +52,7 @@ class SeedEvents(NamedTuple):
 
     curves: dict[str, Curve]  # by tag
     begun_at: int  # step at which the last session began: 0, or that of the checkpoint it continued
+    began: float  # the same in seconds since the epoch
 
     @property
     def last_step(self) -> int:
@@ -66,8 +67,8 @@ def read_folder(folder: Path) -> SeedEvents:
     two values at one step the later counts. Raises ReportError for a damaged file.
     """
     points = Points()
-    begun_at = 0
-    for path in sorted(sorted(folder.glob(EVENTS)), key=_begin):
+    begun_at, sessions = 0, sorted((_begin(path), path) for path in folder.glob(EVENTS))
+    for _, path in sessions:
         begun_at = points.step  # ML-Agents writes no START
         for event, _ in read_events(path):
             if event.session_log.status == SessionLog.START:
@@ -76,7 +77,7 @@ def read_folder(folder: Path) -> SeedEvents:
             for value in event.summary.value:
                 if value.HasField("simple_value"):
                     points.add(value.tag, event.step, value.simple_value)
-    return SeedEvents({tag: points.curve(tag) for tag in points.tags}, begun_at)
+    return SeedEvents({tag: points.curve(tag) for tag in points.tags}, begun_at, sessions[-1][0] if sessions else 0.0)
 
 
 class Points:

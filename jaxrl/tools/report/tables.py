@@ -186,21 +186,29 @@ class TimeSpent(NamedTuple):
 
 
 def time_of(run: Run) -> TimeSpent | None:
-    """None without timers.json, or with one that has no learning phase.
+    """None without timers.json of its last session, which has none until it ends, or with one without learning phase.
 
     ML-Agents nests the timers (it acts inside env_step); the inner one's time is taken off the outer one's, so that
     the phases add up to the whole. Parallel timers, which ran at the same time in other processes, do not count.
     """
     learning = _find(run.timers or {}, LEARNING)
-    if learning is None:
+    seeds = [seed for seeds in run.behaviors.values() for seed in seeds.values()]
+    if learning is None or _ended(run) < max(seed.began for seed in seeds):
         return None
     names = {node: phase for phase, node in PHASES.items()}
     phases = dict.fromkeys([*PHASES, "other"], 0.0)
     _add(learning, "other", names, phases)
     seconds = float(learning["total"])
-    seeds = [seed for seeds in run.behaviors.values() for seed in seeds.values()]
     steps = sum(seed.last_step - seed.begun_at for seed in seeds)
     return TimeSpent(seconds, phases, steps / seconds if seconds else float("nan"))
+
+
+def _ended(run: Run) -> float:
+    """Until when timers.json tells, in seconds since the epoch, to the second; always where it does not say."""
+    try:
+        return float((run.timers or {})["metadata"]["end_time_seconds"]) + 1.0
+    except (KeyError, TypeError, ValueError):
+        return float("inf")
 
 
 def _find(tree: dict[str, Any], name: str) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from jaxrl.tools.report.events import ReportError
 from jaxrl.tools.report.report import write_report
 from jaxrl.tools.report.runs import group, read_run
 from jaxrl.tools.report.tables import time_of
-from tests.tools.report.report_folders import write_run
+from tests.tools.report.report_folders import TIMERS, write_run
 
 
 def labels(*folders):
@@ -42,6 +42,10 @@ def test_time_split_and_throughput(tmp_path):
     assert spent is not None
     assert spent.phases == {"environment": 4.0, "act": 2.0, "update": 3.0, "compiled loop": 0.0, "other": 1.0}
     assert (spent.seconds, spent.steps_per_second) == (10.0, 3 * 2000 / 10.0)
+    began = max(seed.began for seed in run.behaviors["Walker"].values())
+    for seconds, known in ((0, True), (-2, False)):  # of the session before: this one goes on, or was killed
+        metadata = {"end_time_seconds": str(int(began) + seconds)}
+        assert (time_of(run._replace(timers={**TIMERS, "metadata": metadata})) is not None) == known
     nested = {"env_step": {"total": 7.0, "children": {"TorchPolicy.evaluate": {"total": 2.0}}}}  # as ML-Agents does
     advance = {"TrainerController.advance": {"total": 9.0, "children": nested}}
     tree = {"children": {"TrainerController.start_learning": {"total": 10.0, "children": advance}}}
