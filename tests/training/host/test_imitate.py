@@ -134,6 +134,18 @@ def test_whole_episodes_are_held_out(demo):
     assert not np.array_equal(held, _held_out_of(found, 4))
 
 
+def test_a_resumed_run_holds_out_what_it_held_out(tmp_path, demo, monkeypatch, runs):
+    """The seed chooses; without one of its own, the run's."""
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "configuration.yaml").write_text("env_settings: {seed: 12345}")
+    seen: list[Any] = []
+    monkeypatch.setattr("jaxrl.training.host.imitation.imitate", lambda settings, *_: seen.append(settings))
+    for flags in ([], ["--seed", "3"]):
+        line = ["imitate", "--demo", demo, "--results-dir", str(tmp_path), "--run-id", "x", "--resume", *flags]
+        assert main(line) == 0
+    assert [settings.env_settings.seed for settings in seen] == [12345, 3]
+
+
 @pytest.mark.parametrize(
     ("behavior", "flags", "words"),
     [
