@@ -19,7 +19,7 @@ from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints
-from jaxrl.artifacts.checkpoint.loop import OF_RUN, require_loop
+from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, OF_RUN, SEEDS, require_loop
 from jaxrl.artifacts.checkpoint.replay import belongs_to
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.status import ELO
@@ -102,7 +102,9 @@ def snapshot_of_seed(subject: Subject, state: JittedState, index: int) -> Snapsh
     """What one seed has learned, without its environments: to start from and to play with, not to resume."""
     one = seed_of(state.train, index)
     whole = snapshot(subject, state, int(one.step), index)
-    return whole._replace(contents={"train": one}, learned=(one.policy, one.critic), notes={}, store=())
+    described = whole.described | {SEEDS: 1, FIRST_SEED: subject.seeds[index]}
+    kept = {"contents": {"train": one}, "learned": (one.policy, one.critic), "described": described}
+    return whole._replace(**kept, notes={}, store=())
 
 
 def _samples(state: JittedState, best: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:

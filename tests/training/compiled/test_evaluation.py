@@ -166,6 +166,7 @@ def test_a_run_evaluates_keeps_its_best_and_stops(tmp_path: Path, log: Any) -> N
     assert at <= best["steps"] < at + 100 and curves[best["seed"]][at] == highest
     info = read_info(run / NAME / f"{NAME}-best")
     assert info.step == best["steps"] and info.leaves["train/step"]["shape"] == []
+    assert (info.settings["seeds"], info.settings["first_seed"]) == (1, best["seed"])  # whose it is
     assert (run / NAME / f"{NAME}-best.onnx").is_file() and best["file_path"].endswith(f"{NAME}-best.onnx")
     assert f"{NAME}-best" not in (run / NAME / "checkpoint").read_text()  # nobody resumes from it
 
