@@ -276,7 +276,7 @@ class RunFolder:
         if not source.is_dir():
             raise RunFolderError(
                 f"--initialize-from {run_id}: {source} does not exist. "
-                f"Give the --run-id of a run under {self.results_dir}."
+                f"Give the --run-id of a run under {source.parent}."
             )
 
     def _check_start(self, name: str, initialize_from: str | None, init_path: str | None) -> None:

@@ -120,11 +120,15 @@ class _Asked(NamedTuple):
         if not is_compiled(base.env_path) and base.seeds > 1:
             numbers = range(base.seed, base.seed + base.seeds)
             places = {f"{name}_seed{number}": {"seed": number, "seeds": 1} for number in numbers}
+        saved = self.base.checkpoint_settings
+        start = saved.initialize_from and Path(saved.results_dir, saved.initialize_from).absolute()
         runs, of_point = [], merge(self.overrides, overrides_of(values))
         for own, environment in places.items():
             options = {"run_id": own, "results_dir": str(self.folder)}
             if self.search:  # a trial is always a new run
                 options |= {"resume": False}
+            if start is not None:  # which lies beside the sweep
+                options |= {"initialize_from": str(start)}
             place = {"checkpoint_settings": options, "env_settings": environment}
             with without_remarks():
                 runs.append(load_run_settings(self.config, merge(of_point, place), HYPERPARAMETER_TYPES))

@@ -154,6 +154,7 @@ def test_a_population_is_one_run_whose_settings_change(folder):
         (("--search", "hyperparameters.beta=1:2", "--set", "max_steps=1,2"), "got several values beside --search"),
         (("--set", "hyperparameters.beta=1,2", "--population", "4"), "--population: needs a compiled environment"),
         (("--set", "hyperparameters.beta=1,2", "--prune"), "belong to --search"),
+        (("--set", "hyperparameters.beta=1,2", "--initialize-from", "gone"), f"{Path('results', 'gone')} does not"),
         (("--search", "hyperparameters.beta=1:2", "--every", "9"), "--every belongs to --population"),
         (("--search", "hyperparameters.beta=1:2", "--population", "4", "--seeds", "2"), "--seeds: got a number beside"),
     ],

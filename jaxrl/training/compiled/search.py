@@ -31,6 +31,7 @@ from jaxrl.training.compiled.loop import JittedLoop, Run
 from jaxrl.training.compiled.plan import SceneTrainer
 from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.run import subjects_of, trainer_for
+from jaxrl.training.compiled.saver import restored
 from jaxrl.training.compiled.state import Report, SceneState
 from jaxrl.training.compiled.trainer import evaluators
 from jaxrl.training.interrupt import Interrupt, in_thread
@@ -102,7 +103,8 @@ class SearchLoop(JittedLoop):
         if trial is None:
             return state
         run = self._opened(trial.runs[0], first)
-        mine, parts = self.begun(run), {}
+        mine = restored(run.recorder.settings, run.recorder.folder, run.subjects, self.begun(run))
+        parts = {}
         for subject in run.subjects:
             part, numbers = mine.parts[subject.name], variable(subject.settings)
             values = {key: jnp.full(len(self.seeds), numbers[key], jnp.float32) for key in part.values}
