@@ -44,6 +44,7 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+@pytest.mark.slow
 def test_an_experiment_runs_and_goes_on_where_it_was(paper, quick_compilation, tmp_path, capsys, monkeypatch):
     monkeypatch.delitem(paper.toy.NETWORKS, "mlp")  # one program less to compile
     tiny = {"steps": 65, "buffer": 64, "minibatch": 32, "areas": 4, "epochs": 1, "units": 8}

@@ -21,7 +21,9 @@ SACRIFICES = {
     "all interrupted in one message": {"end": "same", "truncated": True},
 }
 OTHERS_ARE_SLOW = [
-    pytest.param(trainer, case, marks=pytest.mark.slow if trainer != "poca" and i else (), id=f"{case}-{trainer}")
+    pytest.param(
+        trainer, case, marks=pytest.mark.slow if (trainer != "poca" and i) or i == 4 else (), id=f"{case}-{trainer}"
+    )
     for trainer in ("poca", "coma", "mappo")
     for i, case in enumerate(SACRIFICES)
 ]

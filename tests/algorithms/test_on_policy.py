@@ -359,7 +359,7 @@ def test_acting_is_reproducible_and_deterministic_on_demand(trainer: str) -> Non
     assert_close(modes[0], modes[1], 0.0)
 
 
-@pytest.mark.parametrize("trainer", ["ppo", "mappo", "poca", "coma"])
+@pytest.mark.parametrize("trainer", ["ppo", pytest.param("mappo", marks=pytest.mark.slow), "poca", "coma"])
 def test_what_masks_leave_out_reaches_no_parameter(trainer: str) -> None:
     """NaN, -999 and True in every masked cell of a rollout: what an update makes of it is equal, bit for bit."""
     capacity = {"hyperparameters__team_capacity": 3} if trainer in ("mappo", "coma") else {}

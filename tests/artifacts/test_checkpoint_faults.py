@@ -97,6 +97,7 @@ def kill_after(child, lines, delay):
     return int(([str(reported[-1]), *rest.split()])[-1])
 
 
+@pytest.mark.slow
 @posix
 def test_a_run_killed_at_any_moment_continues_from_the_last_save_or_the_one_before(tmp_path):
     # The later kills hit saves that replace a checkpoint of the same step.

@@ -132,6 +132,7 @@ def test_a_search_gives_up_and_goes_on(folder):
     assert len(json.loads((place / "sweep.json").read_text())["points"]) == 2
 
 
+@pytest.mark.slow
 def test_a_population_is_one_run_whose_settings_change(folder):
     flags = ("--search", "hyperparameters.learning_rate=1e-4:1e-1:log", "--population", "4", "--every", "200")
     ended = sweep(folder, "population", *flags)

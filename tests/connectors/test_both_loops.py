@@ -25,8 +25,14 @@ CHAIN = (
 FIELDS = ("reward", "group_reward", "mates_reward", "begin", "terminated", "truncated", "left", "cut")
 
 
-@pytest.mark.parametrize("team_rows", [True, False])
-@pytest.mark.parametrize("truncates", [True, False])
+@pytest.mark.parametrize(
+    ("truncates", "team_rows"),
+    [
+        (True, True),
+        (False, False),
+        *(pytest.param(*of, marks=pytest.mark.slow) for of in ((True, False), (False, True))),
+    ],
+)
 def test_x4_both_loops_agree(truncates: bool, team_rows: bool) -> None:
     """Everything that is learned from, of members that end alone, are replaced, and are cut off; and statistics."""
     env = make_toy(TOY._replace(truncates=truncates))

@@ -162,6 +162,7 @@ def test_x4_a_connector_that_does_not_fit_is_named_with_its_behavior(runs, tmp_p
     assert len(error.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_x4_x7_a_resumed_compiled_run_equals_the_one_that_was_never_stopped(tmp_path: Path, capsys) -> None:
     """Bit for bit, what each agent's connectors remember included. No ONNX file, and the reason once."""

@@ -112,7 +112,14 @@ def test_configurations_load(block, tmp_path, caplog):
     assert [record.getMessage() for record in caplog.records] == []
 
 
-@pytest.mark.parametrize("block", [b for b in of("python") if b.page != README], ids=str)
+PROGRAMS = [block for block in of("python") if block.page != README]
+LONG = ("make_jitted_trainer",)  # what is compiled and trained there takes as long as twenty others
+
+
+@pytest.mark.parametrize(
+    "block",
+    [pytest.param(b, marks=pytest.mark.slow if any(x in b.text for x in LONG) else (), id=str(b)) for b in PROGRAMS],
+)
 def test_programs_run_or_are_the_ones_that_do(block, tmp_path):
     if block.comment == AS_IN_README:
         assert block.text in README.read_text(encoding="utf-8")

@@ -21,7 +21,9 @@ from tests import trainer
 pytestmark = trainer.MARKS
 
 
-@pytest.mark.parametrize("name", ["grid_world", "food_collector", pytest.param("match3", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["grid_world", *(pytest.param(name, marks=pytest.mark.slow) for name in ("food_collector", "match3"))]
+)
 def test_a_trainer_sees_what_the_scene_shows(name: str, tmp_path: Path) -> None:
     """Specs with dtype, axes and goal; the first observations bit for bit; random play until an episode is cut off."""
     env, areas, seed = ENVIRONMENTS[name](), 2, 7
@@ -58,7 +60,7 @@ def usual(parameters, areas: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("name", "behavior", "kind", "encoder"),
     [
-        ("grid_world", "GridWorld", "ppo", "simple"),
+        pytest.param("grid_world", "GridWorld", "ppo", "simple", marks=pytest.mark.slow),
         pytest.param("food_collector", "FoodCollector", "poca", "simple", marks=pytest.mark.slow),
         pytest.param("match3", "Match3VisualObs", "ppo", "match3", marks=pytest.mark.slow),
         pytest.param("match3_vector", "Match3VectorObs", "ppo", "simple", marks=pytest.mark.slow),

@@ -70,7 +70,13 @@ def products(trace: Any) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     ("trainer", "sense"),
-    [("ppo", "vector"), ("ppo", "image"), ("ppo", "goal"), ("poca", "entities"), ("coma", "vector")],
+    [
+        ("ppo", "vector"),
+        ("ppo", "image"),
+        ("ppo", "goal"),
+        pytest.param("poca", "entities", marks=pytest.mark.slow),
+        ("coma", "vector"),
+    ],
 )
 def test_an_update_multiplies_in_bfloat16_and_keeps_float32(trainer: str, sense: str) -> None:
     algorithm, rollout = made(trainer, sense, "bfloat16")

@@ -153,7 +153,7 @@ def test_few_goals_give_what_many_give(kinds):
 
 
 @pytest.mark.parametrize("axes", [(0, 0, 0, None, None), (0, 0, 0, 0, 0), (0, None, None, None, None)])
-@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize("batches", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_side_by_side(axes, batches):
     """Several batches of one policy, several policies, and one of several seeds: forward and gradients."""
     of_each = [make_product_input(8, seed=s) for s in range(batches)]

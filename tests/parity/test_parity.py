@@ -15,7 +15,8 @@ from tests.parity.runner import find, run_case
 
 LONG = (  # half of the time of all
     "d_poca_trajectories_lstm", "d_ppo_trajectories_lstm", "f_sac_lstm_continuous_norm", "g_streams_ppo_curiosity_rnd",
-    "g_streams_ppo_gail", "j_sac_signals_curiosity_continuous",
+    "g_streams_ppo_gail", "j_sac_signals_curiosity_continuous", "j_sac_signals_rnd_discrete",
+    "h_bc_sac_hybrid", "c_poca_update_discrete",
 )  # fmt: skip
 
 

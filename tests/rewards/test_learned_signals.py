@@ -45,7 +45,7 @@ def test_streams_of_curiosity_and_rnd_go_on_where_an_episode_ends() -> None:
     np.testing.assert_allclose(np.asarray(found)[over], np.broadcast_to(expected, (over.sum(), 3)), rtol=1e-6)
 
 
-@pytest.mark.parametrize("trainer", ["ppo", "poca"])
+@pytest.mark.parametrize("trainer", [pytest.param("ppo", marks=pytest.mark.slow), "poca"])
 def test_each_minibatch_moves_them_once(trainer: str) -> None:
     settings = made(trainer)
     algorithm, rollout = jaxrl.make_algorithm(SPEC, settings), random_rollout(3, t=8)

@@ -75,7 +75,7 @@ def returns_of(rollout: Rollout, trained: list[Transition]) -> dict[tuple[int, i
     return names
 
 
-@pytest.mark.parametrize("team_rows", [True, False], ids=["teams", "single"])
+@pytest.mark.parametrize("team_rows", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["teams", "single"])
 def test_m13_r51_taken_in_pieces_as_if_taken_at_once(team_rows: bool) -> None:
     """The same stream into two buffers: one is taken often and has short pages, one is taken once, at the end."""
     sizes = {"team_rows": team_rows, "rows": 32, "members": 4 if team_rows else 1}

@@ -30,7 +30,7 @@ REMEMBERS: dict[str, Any] = {"memory": {"sequence_length": 4, "memory_size": 8}}
 SLOW = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", ["Hallway", pytest.param("Sorter", marks=pytest.mark.slow)])
 def test_two_updates(name: str) -> None:
     """Every parameter of actor and critic moves, and all numbers are finite."""
     env, network = SCENES[name], SMALL | (REMEMBERS if name == "Hallway" else {})

@@ -128,7 +128,7 @@ def test_a_resumed_run_goes_on_with_its_replay_bit_for_bit(
     assert "the replay" not in caplog.text and "belongs to" not in caplog.text
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", ["host", pytest.param("compiled", marks=pytest.mark.slow)])
 def test_one_that_is_not_kept_begins_empty_and_says_so(
     loop: str, wholes: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -74,8 +74,12 @@ def test_goal(loop: str, trainer: str, conditioning: str) -> None:
     ("loop", "trainer", "kind"),
     with_slow(
         ("compiled", "ppo", "lstm"),
-        ("host", "ppo", "lstm"),
-        slow=[("compiled", "ppo", "gru"), ("host", "ppo", "gru"), ("compiled", "poca", "lstm")],
+        slow=[
+            ("host", "ppo", "lstm"),
+            ("compiled", "ppo", "gru"),
+            ("host", "ppo", "gru"),
+            ("compiled", "poca", "lstm"),
+        ],
     ),
 )
 def test_memory(loop: str, trainer: str, kind: str) -> None:

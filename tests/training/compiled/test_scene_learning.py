@@ -158,6 +158,7 @@ def test_broken_off_episodes_are_not_learned_from_where_a_rollout_is_half_comple
     assert (logs["Dial"].fault == -1).all()
 
 
+@pytest.mark.slow
 def test_one_behavior_of_a_scene_learns_with_other_settings_in_each_seed() -> None:
     """The same seed three times: Lamp's rate differs in the third alone, and nothing of Dial."""
     values = {"Lamp": {"hyperparameters.learning_rate": (0.02, 0.02, 0.002)}}

@@ -48,7 +48,7 @@ def trainers() -> Callable[..., jaxrl.JittedTrainer]:
     return make
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize("seeds", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_restored_state_goes_on_bit_for_bit(
     tmp_path: Path, trainers: Callable[..., jaxrl.JittedTrainer], seeds: int
 ) -> None:

@@ -42,7 +42,7 @@ def make_turns(*, forgets: bool = False) -> JaxEnv:
     return JaxEnv("Turns", spec, members=2, parameters={}, reset=reset, step=step)
 
 
-@pytest.mark.parametrize("trainer", ["ppo", "poca"])
+@pytest.mark.parametrize("trainer", [pytest.param("ppo", marks=pytest.mark.slow), "poca"])
 def test_a_game_in_turns_is_learned_to_its_end(trainer: str) -> None:
     """5 of 5 for each; with returns that began anew at each pause, 1.8 and less."""
     env = make_turns()

@@ -67,7 +67,10 @@ class Adding(Callbacks):
 
 @pytest.mark.parametrize(
     "threaded",
-    [pytest.param(False, id="between messages", marks=pytest.mark.slow), pytest.param(True, id="threaded")],
+    [
+        pytest.param(False, id="between messages", marks=pytest.mark.slow),
+        pytest.param(True, id="threaded", marks=pytest.mark.slow),
+    ],
 )
 def test_added_policies_are_whole_whatever_learns_beside_them(tmp_path: Path, threaded: bool) -> None:
     """Nothing of a copy is overwritten by later updates and decisions, and what trains learns from its own start."""

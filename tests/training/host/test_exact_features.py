@@ -39,7 +39,7 @@ WINDOW = {"episode_window": 5}
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param(CONNECTORS | WHOLE | WINDOW, id="connectors, complete episodes, a window"),
+        pytest.param(CONNECTORS | WHOLE | WINDOW, id="connectors, complete episodes, a window", marks=pytest.mark.slow),
         pytest.param(CONNECTORS | {"time_horizon": 3}, id="connectors", marks=pytest.mark.slow),
         pytest.param(WHOLE, id="complete episodes", marks=pytest.mark.slow),
         pytest.param(FRAMES, id="environment steps", marks=pytest.mark.slow),
