@@ -145,8 +145,10 @@ def make_cloning(
         return *descended(params, gradient, moments, rate), found
 
     def rate(kept: dict[str, Any], step: Any) -> jax.Array:
-        # at rest by the schedule of today: `steps` may have been raised since
-        return jnp.where(kept["rate"] > LEARNING_RATE_MINIMUM, kept["rate"], schedule(step))
+        # at rest by the schedule of today: `steps` may have been raised since; at first that of these settings, since
+        # runs of one program that differ in it begin with one state
+        set_before = jnp.where(kept["rate"] > LEARNING_RATE_MINIMUM, kept["rate"], schedule(step))
+        return jnp.where(kept["optimizer"].count == 0, base, set_before)
 
     def turn(kept: dict[str, Any], pace: jax.Array, params: Any, states: Any, key: jax.Array) -> Any:
         def one(carry: Any, drawn: Any) -> Any:

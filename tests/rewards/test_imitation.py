@@ -20,6 +20,7 @@ from jaxrl.rewards import gail
 from jaxrl.rewards.gail import paid
 from jaxrl.rewards.signals import bind
 from jaxrl.rollout.transitions import transitions
+from jaxrl.settings.traced import with_values
 from jaxrl.training.host.imitation import _faded
 from jaxrl.types import Action
 from tests.algorithms.team_rollouts import SMALL, SPEC, fresh, quick_jit, random_rollout
@@ -193,6 +194,9 @@ def test_cloning_ends_at_its_step_and_the_policy_rests(demo):
     kept, params, states = state.own["behavioral_cloning"], state.policy.params, state.policy.normalizer
     base = settings.hyperparameters.learning_rate
     assert float(kept["rate"]) == pytest.approx(base)
+    halved = with_values(settings, {"hyperparameters.learning_rate": 0.5 * base})  # as a point of a sweep
+    own = cloning.bind_cloning(SPEC, halved, copied)
+    assert own is not None and float(own.rate(kept, 50)) == pytest.approx(0.5 * base)
     learn, losses = quick_jit(bound.learn), []
     for step, rate in ((50, 0.5 * base), (100, 1e-10), (150, 1e-10)):
         before = params
