@@ -109,6 +109,7 @@ class SACHyperparameters(Hyperparameters):
     reward_signal_steps_per_update: Positive = Field(
         default_factory=lambda data: data["steps_per_update"],
         description="agent steps per gradient step of the reward signals; default: steps_per_update",
+        json_schema_extra=VARIABLE,
     )
     burn_in: Integer = Field(
         default=0,

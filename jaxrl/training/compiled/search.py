@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 PARALLEL = 4
 """Trials side by side, unless told otherwise."""
 
+_FOLLOWED_BY = {"hyperparameters.steps_per_update": ("hyperparameters.reward_signal_steps_per_update",)}
+"""By setting those whose default is its value: what a trial has of them is read from its own settings."""
+
 
 def search(
     base: RunSettings, keys: Sequence[str], study: Study, console: Console, interrupt: Interrupt, parallel: int | None
@@ -181,9 +184,10 @@ def traced(keys: Sequence[str], base: RunSettings, env: JaxEnv | JaxScene) -> di
     names = [part.name for part in scene_of(env).parts]
     for name in names:
         for key in variable(behavior_settings_for(base, name)):
-            known.setdefault(key, []).append((name, key))
+            settings = [(name, own) for own in (key, *_FOLLOWED_BY.get(key, ()))]
+            known.setdefault(key, []).extend(settings)
             if len(names) > 1:
-                known[f"behaviors.{name}.{key}"] = [(name, key)]
+                known[f"behaviors.{name}.{key}"] = settings
     allowed = [*known, *(f"environment_parameters.{name}" for name in env.parameters)]
     for key in keys:
         if key not in allowed:

@@ -16,10 +16,12 @@ from rich.console import Console
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint.spec import spec_from_json
 from jaxrl.artifacts.checkpoint.store import read_arrays, read_info, require_latest, save
+from jaxrl.jax_envs import environment_in
 from jaxrl.settings import RunSettings, load_run_settings
 from jaxrl.settings.sweep import Space
+from jaxrl.settings.traced import variable
 from jaxrl.tools.report.runs import read_run
-from jaxrl.training.compiled.search import search
+from jaxrl.training.compiled.search import search, traced
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.study import Study
 from tests.jax_envs.shown_parameters import NAME, SIZE
@@ -73,3 +75,15 @@ def test_a_trial_has_its_parameters_from_the_first_episode_on(tmp_path: Path) ->
     for name, values in made:
         told = read_run(tmp_path / name).behaviors[NAME]["3"].curves[SIZE].value
         assert told == pytest.approx([values[KEY]] * len(told), rel=1e-6) and len(told) >= 2
+
+
+def test_what_follows_a_searched_number_by_default_follows_it_in_each_trial() -> None:
+    """Own settings of a trial say what it is: SAC's signals learn as often as its networks, unless told otherwise."""
+    sac = {"trainer_type": "sac", "hyperparameters": {"steps_per_update": 2.0}}
+    base = load_run_settings(
+        None, {"behaviors": {"Basic": sac}, "env_settings": {"env_path": "jax:basic"}}, HYPERPARAMETER_TYPES
+    )
+    key, follows = "hyperparameters.steps_per_update", "hyperparameters.reward_signal_steps_per_update"
+    found = traced([key], base, environment_in(base.env_settings))
+    assert found == {key: [("Basic", key), ("Basic", follows)]}
+    assert variable(base.behaviors["Basic"])[follows] == 2.0
