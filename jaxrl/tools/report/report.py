@@ -13,6 +13,7 @@ from jaxrl.tools.report.films import Film, films_html, films_of
 from jaxrl.tools.report.page import page
 from jaxrl.tools.report.runs import Experiment, group, read_run
 from jaxrl.tools.report.sweep import expanded
+from jaxrl.tools.report.tables import time_of
 
 ENDINGS = (".html", ".png")
 
@@ -62,8 +63,9 @@ def remarks_on(experiments: Sequence[Experiment]) -> list[str]:
     for run in [run for e in experiments for run in e.runs]:
         if run.settings is None:
             remarks.append(f"{run.name}: no configuration.yaml, so it is compared as an experiment of its own.")
-        if run.timers is None:
-            remarks.append(f"{run.name}: no timers.json, so its time is not known. Did the run end by itself?")
+        if time_of(run) is None:
+            text = "no timers.json of its last session, so its time is not known. Did the run end by itself?"
+            remarks.append(f"{run.name}: {text}")
     for e in experiments:
         if e.population:
             remarks.append(

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from jaxrl.tools.report.events import ReportError
-from jaxrl.tools.report.report import write_report
+from jaxrl.tools.report.report import remarks_on, write_report
 from jaxrl.tools.report.runs import group, read_run
 from jaxrl.tools.report.tables import time_of
 from tests.tools.report.report_folders import TIMERS, write_run
@@ -45,7 +45,8 @@ def test_time_split_and_throughput(tmp_path):
     began = max(seed.began for seed in run.behaviors["Walker"].values())
     for seconds, known in ((0, True), (-2, False)):  # of the session before: this one goes on, or was killed
         metadata = {"end_time_seconds": str(int(began) + seconds)}
-        assert (time_of(run._replace(timers={**TIMERS, "metadata": metadata})) is not None) == known
+        told = run._replace(timers={**TIMERS, "metadata": metadata})
+        assert (time_of(told) is not None) == known and known != ("its time" in str(remarks_on(group([told]))))
     nested = {"env_step": {"total": 7.0, "children": {"TorchPolicy.evaluate": {"total": 2.0}}}}  # as ML-Agents does
     advance = {"TrainerController.advance": {"total": 9.0, "children": nested}}
     tree = {"children": {"TrainerController.start_learning": {"total": 10.0, "children": advance}}}
