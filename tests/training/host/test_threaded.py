@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms import ALGORITHMS
+from jaxrl.networks import normalizer
 from jaxrl.rollout.booking.records import Ending
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.rollout.buffer import trajectory
@@ -169,16 +170,20 @@ def test_what_fails_in_the_thread_is_raised_when_it_is_published() -> None:
     assert behavior.updates == 1, "the next one can"
 
 
-def test_an_update_with_bad_numbers_is_named() -> None:
+@pytest.mark.parametrize("name", ["policy_loss", "network_settings.normalize"])
+def test_an_update_with_bad_numbers_is_named(name: str) -> None:
     def bad(state: Any, store: Any, rollout: Any) -> Any:
         state, store, metrics = LEARN(state, store, rollout)
-        return state, store, {**metrics, "policy_loss": np.float32(np.nan)}
+        if name in metrics:
+            return state, store, {**metrics, name: np.float32(np.nan)}
+        overflown = normalizer.init(1).replace(m2=np.full(1, np.inf, np.float32))
+        return state.replace(policy=state.policy.replace(normalizer=(overflown,))), store, metrics
 
     behavior, learner = crowd(bad)
     say(behavior, 4)
     behavior.learn()
     learner.wait()
-    with pytest.raises(DivergedError, match="policy_loss"):
+    with pytest.raises(DivergedError, match=name):
         learned(behavior, learner)
 
 
