@@ -24,7 +24,6 @@ from .client.pettingzoo_view import pettingzoo_view as pettingzoo_view
 from .client.policy import Policy as Policy
 from .client.policy import PolicyAction as PolicyAction
 from .client.policy import load as load
-from .client.policy_inputs import PolicyError as PolicyError
 from .jax_envs import make_environment as make_environment
 from .jax_envs import make_scene as make_scene
 from .jax_envs.contract import check_environment as check_environment
@@ -60,5 +59,6 @@ from .types import ActionSpec as ActionSpec
 from .types import BehaviorSpec as BehaviorSpec
 from .types import JaxrlError as JaxrlError
 from .types import ObservationSpec as ObservationSpec
+from .types import PolicyError as PolicyError
 
 __version__: str

@@ -22,6 +22,10 @@ class JaxrlError(RuntimeError):
     """An error that the user can mend. The command line prints its text alone and exits with 1."""
 
 
+class PolicyError(JaxrlError):
+    """A policy is asked for what it cannot do, or cannot be added, removed or followed. The text says what can."""
+
+
 NO_GROUP = 0
 """Group id of an agent that belongs to no team (ML-Agents' convention)."""
 

@@ -19,7 +19,7 @@ from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.spec import spec_to_json
 from jaxrl.artifacts.zoo import run_path
 from jaxrl.client.episodes import PlayedEpisodes, play_episodes
-from jaxrl.client.policy_inputs import PolicyError, per_agent, shown, typed_key
+from jaxrl.client.policy_inputs import per_agent, shown, typed_key
 from jaxrl.compilation import cache_by_default
 from jaxrl.connectors.chain import ChainState
 from jaxrl.jax_envs import environment_of, make_environment
@@ -30,7 +30,7 @@ from jaxrl.settings import BehaviorSettings
 from jaxrl.settings.teams import check_places
 from jaxrl.training.acting import Moment, memory_before, trained_actions
 from jaxrl.training.trained_policy import Trained, load_trained, parameters_for
-from jaxrl.types import BehaviorSpec, ParameterValue
+from jaxrl.types import BehaviorSpec, ParameterValue, PolicyError
 
 
 def load(

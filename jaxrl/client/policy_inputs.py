@@ -9,13 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.types import BehaviorSpec, JaxrlError, ObservationSpec
+from jaxrl.types import BehaviorSpec, ObservationSpec, PolicyError
 
 IMAGE_AXES = 3
-
-
-class PolicyError(JaxrlError):
-    """A policy is asked for what it cannot do. The text says what was given and what it expects."""
 
 
 class Shown(NamedTuple):

@@ -20,7 +20,6 @@ from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints
 from jaxrl.artifacts.onnx.behaviors import behavior_of_run
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.status import CHECKPOINTS, TrainingStatus
-from jaxrl.client.policy_inputs import PolicyError
 from jaxrl.jax_envs.probes import make_probe_roles
 from jaxrl.settings import SettingsError
 from jaxrl.settings.teams import TeamCapacityError
@@ -30,6 +29,7 @@ from jaxrl.training.compiled.planning import plan_of
 from jaxrl.training.compiled.starting import start
 from jaxrl.training.compiled.trainer import make_jitted_trainer
 from jaxrl.training.host.run import train
+from jaxrl.types import PolicyError
 from tests.jax_envs.toy_jax_env import quick_compilation, quick_jit
 from tests.toy_runs import SMALL, configured, environment
 

@@ -28,14 +28,10 @@ from jaxrl.training.host.decide import ActorPrograms
 from jaxrl.training.host.paged_buffer import wanted_of
 from jaxrl.training.host.routing import Chosen, Router, blank, decide, join, joint, whole
 from jaxrl.training.host.team import Kind, Team
-from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError
+from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec, EnvMessage, PolicyError
 
 Acted = tuple[Behavior, int, list[EpisodeRecords]]
 """A behavior that acted, its step before, and the episodes that had ended."""
-
-
-class PolicyError(JaxrlError):
-    """A policy cannot be added, removed or followed. The text names it and those that exist."""
 
 
 class Frozen(NamedTuple):

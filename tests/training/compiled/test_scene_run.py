@@ -20,7 +20,6 @@ from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints, require_latest
-from jaxrl.client.policy_inputs import PolicyError
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings
 from jaxrl.settings.sweep import Space
@@ -29,7 +28,7 @@ from jaxrl.training.compiled.search import search, traced
 from jaxrl.training.compiled.sweep_points import programs, train_points
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.study import Study
-from jaxrl.types import JaxrlError
+from jaxrl.types import JaxrlError, PolicyError
 from tests.artifacts.test_csv_file import rows
 from tests.jax_envs.probe_scene import LENGTH, PARTS
 from tests.jax_envs.toy_jax_env import quick_compilation

@@ -14,8 +14,9 @@ import pytest
 from jaxrl import AgentRecord, Callbacks, Episode, Follows
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.callbacks import CallbackError
-from jaxrl.training.host.policies import Policies, PolicyError
+from jaxrl.training.host.policies import Policies
 from jaxrl.training.host.run import train
+from jaxrl.types import PolicyError
 from tests.toy_runs import configured, environment
 
 pytestmark = [pytest.mark.usefixtures("runs"), pytest.mark.timeout(300)]
