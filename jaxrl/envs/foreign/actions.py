@@ -24,8 +24,8 @@ from gymnasium import spaces
 from jaxrl.envs.foreign.observations import Path, SpaceError, leaves, part_at
 from jaxrl.types import ActionSpec
 
-_ENDLESS = 1e30
-"""A bound beyond it is none: many a space writes the largest float32 for infinity."""
+_ENDLESS, _ENDLESS_INTEGER = 1e30, 2.0**31 - 1
+"""A bound from it on is none: many a space writes the largest float32 for infinity, Gymnasium the largest integer."""
 
 Pair = tuple[np.ndarray, np.ndarray]
 """Continuous float32 [C] and discrete int32 [D] of one agent."""
@@ -113,10 +113,11 @@ def _choices(branches: tuple[int, ...], start: np.ndarray, shaped: Callable[[np.
 
 def _numbers(space: spaces.Box) -> _Part:
     low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
-    bounded = (low > -_ENDLESS) & (high < _ENDLESS)
+    whole = space.dtype.kind in "iub"
+    endless = _ENDLESS_INTEGER if whole else _ENDLESS
+    bounded = (low > -endless) & (high < endless)
     least, most = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
     middle, half = (most + least) / 2, (most - least) / 2
-    whole = space.dtype.kind in "iub"
 
     def value(continuous: np.ndarray, _: np.ndarray) -> np.ndarray:
         numbers = np.clip(continuous.astype(np.float64) * half + middle, low, high)

@@ -106,7 +106,8 @@ class ForeignEnvironment:
         """
         start = time.perf_counter()
         if seed is not None:
-            self._salt, self._seeds = seed, area_seeds(seed, len(self._areas))
+            self._salt, self._seed, self._renewed = seed, seed, 0
+            self._seeds = area_seeds(seed, len(self._areas))
         self.set_parameters(parameters or {})
         seeds, self._seeds = self._seeds or [None] * len(self._areas), None
         self._idle = 0.0
@@ -203,7 +204,7 @@ class ForeignEnvironment:
         self._areas[area] = self._made(area)
         self._lives[area] = self._followed(area)
         self._renewed += 1
-        self._begin(area, area_seeds(self._seed, self._renewed, area)[-1], draft, infos)
+        self._begin(area, area_seeds(self._seed, self._renewed, area + 1)[-1], draft, infos)
 
     def _made(self, area: int) -> Area:
         with self._reporting(area, "making it"):
@@ -278,7 +279,10 @@ class ForeignEnvironment:
 
 
 def area_seeds(seed: int, areas: int, *of: int) -> list[int]:
-    """One seed per copy, int32 and not negative; those of neighbouring workers have nothing to do with each other."""
+    """One seed per copy, int32 and not negative; those of neighbouring workers have nothing to do with each other.
+
+    `of` ends in no 0, which SeedSequence does not tell from nothing.
+    """
     return [int(np.random.SeedSequence([seed, area, *of]).generate_state(1)[0] >> 1) for area in range(areas)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,8 +89,9 @@ class Lives:
         Raises:
             EnvironmentFailure: an observation, reward or mask does not fit; the text names worker, area and agent.
         """
+        before = set(self._lives)
         self._see(outcome)
-        self._pay(outcome.reward)
+        self._pay(outcome.reward, before)
         over = not outcome.living
         for agent in [agent for agent in self._lives if agent not in outcome.living]:
             life = self._lives.pop(agent)
@@ -135,11 +136,12 @@ class Lives:
             except (ValueError, TypeError, LookupError) as error:
                 raise EnvironmentFailure(f"{self._where(agent)}, infos['{ACTION_TAKEN}']: {error}") from error
 
-    def _pay(self, rewards: Mapping[Any, Any]) -> None:
+    def _pay(self, rewards: Mapping[Any, Any], before: Collection[Any]) -> None:
+        """A team's rewards of a step are shared by those who lived `before` it."""
         teams: dict[str, list[tuple[Life, float]]] = {}
         for agent, life in self._lives.items():
             reward = self._number(agent, rewards.get(agent, 0.0))
-            if self._shares:
+            if self._shares and agent in before:
                 teams.setdefault(life.kind.name, []).append((life, reward))
             else:
                 life.reward += reward

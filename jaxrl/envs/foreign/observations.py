@@ -141,6 +141,7 @@ def _flat(shape: tuple[int, ...]) -> Encode:
 
 def _one_hot(sizes: np.ndarray, starts: np.ndarray) -> Encode:
     """One-hot of each of K numbers from starts[k] to starts[k] + sizes[k] - 1, one after the other."""
+    sizes, starts = sizes.astype(np.int64), starts.astype(np.int64)  # of uint8 they mix to floats
     offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]) - starts
     total = int(sizes.sum())
 
@@ -148,7 +149,7 @@ def _one_hot(sizes: np.ndarray, starts: np.ndarray) -> Encode:
         numbers = np.asarray(value)
         if numbers.dtype.kind not in "iub" or numbers.size != len(sizes):
             raise ValueError(f"got {value!r}, expected {len(sizes)} whole number(s)")
-        numbers = numbers.reshape(-1)
+        numbers = numbers.reshape(-1).astype(np.int64)
         if (numbers < starts).any() or (numbers >= starts + sizes).any():
             raise ValueError(f"got {value}, expected from {starts.tolist()} to {(starts + sizes - 1).tolist()}")
         array = np.zeros(total, np.float32)

@@ -17,6 +17,7 @@ from jaxrl.artifacts.run_folder import behavior_name
 from jaxrl.envs.address import Kind, parse_address
 from jaxrl.envs.foreign.area import Area, AreaOutcome
 from jaxrl.envs.foreign.arguments import keyword_arguments, take_switch
+from jaxrl.envs.foreign.behaviors import Behaviors
 from jaxrl.envs.foreign.environment import ForeignEnvironment
 from jaxrl.envs.foreign.rendering import DrawingOptions, checked_picture
 from jaxrl.envs.gymnasium import simulator as gymnasium
@@ -126,13 +127,15 @@ class FilmedArea:
         self.spaces, self.behavior, self.render, self.close = area.spaces, area.behavior, area.render, area.close
         self._area = area
         self._address = address
+        self._behaviors = Behaviors()  # those that the environment around it meets, in the same order
         self._earned: dict[str, float] = {}
         self._clock = 0
 
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
         """Begin an episode."""
         outcome = self._area.reset(seed, options)
-        self._earned = dict.fromkeys(dict.fromkeys(map(self.behavior, outcome.living)), 0.0)
+        self._earned = dict.fromkeys(self._earned, 0.0)
+        self._meet(outcome)
         self._clock = 0
         self.returns.append(tuple(self._earned.values()))
         self._shoot(ends=False)
@@ -142,13 +145,22 @@ class FilmedArea:
         """One step."""
         outcome = self._area.step(actions)
         self.steps, self._clock = self.steps + 1, self._clock + 1
+        self._meet(outcome)
         for agent, reward in outcome.reward.items():
-            name = self.behavior(agent)
-            self._earned[name] = self._earned.get(name, 0.0) + float(np.asarray(reward))
+            kind = self._behaviors.of(agent)
+            if kind is not None:
+                self._earned[kind.name] += float(np.asarray(reward).reshape(-1)[0])
         self.returns[-1] = tuple(self._earned.values())
         self.ended += not outcome.living
         self._shoot(ends=not outcome.living)
         return outcome
+
+    def _meet(self, outcome: AreaOutcome) -> None:
+        for agent in outcome.living:
+            kind = self._behaviors.of(agent)
+            if kind is None:
+                kind = self._behaviors.meet(agent, self.behavior(agent), *self.spaces(agent))
+            self._earned.setdefault(kind.name, 0.0)
 
     def _shoot(self, *, ends: bool) -> None:
         if self._clock % self.stride and not ends:

@@ -129,6 +129,8 @@ def test_rewards_of_a_team_as_their_mean():
     assert runner.ended.group_reward.tolist() == [2.0] and runner.ended.reward.tolist() == [0.0]
     assert runner.deciding.group_reward.tolist() == [2.0, 4.0]
     assert guard.deciding.group_reward.tolist() == [10.0]
+    runner = play(relay_env(Relay(), team_reward=True), 3)[3].steps["runner"]  # pays 2 and 3; runner_3 has just come
+    assert runner.ended.group_reward.tolist() == [2.5] and runner.deciding.group_reward.tolist() == [2.5, 0.0]
 
 
 def test_r15_an_environment_in_which_nobody_asks_is_stepped_all_the_same():

@@ -178,6 +178,18 @@ def test_r64_a_fault_names_worker_area_agent_and_what_and_costs_its_own_copy_alo
     assert env.step(choose(message)).faults == ()
 
 
+def test_r64_a_copy_that_is_made_anew_has_a_seed_of_its_own_that_follows_from_that_of_the_reset():
+    def seeds(seed: int, reset: int | None) -> list[int | None]:
+        games = Stairs("raises"), Stairs("raises")
+        env = stairs_env(*games, seed=seed)
+        message = env.step(choose(env.reset(seed=reset)))
+        env.step(choose(message))
+        return [game.seeds[-1] for game in games]
+
+    assert len({*seeds(7, None), *area_seeds(7, 3)}) == 5
+    assert seeds(7, None) == seeds(3, 7), "not only that with which it was made"
+
+
 def test_r64_copies_that_failed_count_as_restarts_of_their_worker():
     def make(wrong: str, worker: int) -> ForeignEnvironment:
         return stairs_env(Stairs(), Stairs(wrong), Stairs(wrong), worker=worker)

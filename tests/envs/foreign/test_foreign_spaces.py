@@ -35,6 +35,7 @@ def read(space, observation, mask_size=0):
         (spaces.Discrete(3), 2, [0, 0, 1]),
         (spaces.Discrete(3, start=-1), np.int64(-1), [1, 0, 0]),
         (spaces.MultiDiscrete([2, 3]), np.array([1, 0]), [0, 1, 1, 0, 0]),
+        (spaces.MultiDiscrete([2, 3], np.uint8), np.array([1, 0], np.uint8), [0, 1, 1, 0, 0]),
         (spaces.MultiDiscrete([2, 3], start=[5, 1]), np.array([5, 3]), [1, 0, 0, 0, 1]),
         (spaces.MultiDiscrete([[2, 2]]), np.array([[1, 0]]), [0, 1, 1, 0]),
         (spaces.MultiBinary((2, 2)), np.array([[1, 0], [0, 1]], np.int8), [1, 0, 0, 1]),
@@ -133,6 +134,8 @@ def test_spaces_of_observations_that_are_not_read(space, words):
         (spaces.Box(0, np.inf, (1,)), [-0.75], [], [0]),  # not below the bound that it has
         (spaces.Box(-3.4e38, 3.4e38, (1,)), [0.75], [], [0.75]),  # the largest numbers are no bounds
         (spaces.Box(0, 4, (1,), np.int64), [0.4], [], [3]),  # 2.8, rounded
+        (spaces.Box(-np.inf, np.inf, (1,), np.int64), [1], [], [1]),
+        (spaces.Box(0, np.inf, (2,), np.int32), [0.75, -1], [], [1, 0]),
         (spaces.Box(3, 3, (1,)), [0.5], [], [3]),
     ],
 )

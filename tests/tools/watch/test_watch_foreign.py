@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 from PIL import Image
 
 from jaxrl.envs.foreign.arguments import ArgumentsError
@@ -76,12 +77,20 @@ def test_several_behaviors_are_counted_apart(tmp_path, monkeypatch):
             super().__init__()
             self.render_mode = render_mode
 
+        def action_space(self, agent: str) -> spaces.Space:
+            return spaces.Discrete(3 if agent == "runner_2" else 2)  # another behavior of this name
+
+        def step(self, actions: Any) -> Any:
+            obs, rewards, *others = super().step(actions)
+            return obs, {agent: np.array([reward]) for agent, reward in rewards.items()}, *others
+
         def render(self) -> Any:
             return np.zeros((8, 8, 3), np.uint8)
 
     monkeypatch.setattr(sys.modules[__name__], "parallel_env", Drawn, raising=False)
     summary = watch(f"pettingzoo:{__name__}", run=None, out=tmp_path / "a.png", steps=4)
-    assert len(summary.returns[0]) == len(summary.behavior.split(", ")) >= 1
+    assert summary.behavior == "runner, runner-2, guard"
+    assert summary.returns == ((1 + 1 + 2 + 2 + 2 + 4, 4 * 3, 4 * 10),)
     assert (tmp_path / "a.png").exists()
 
 
