@@ -15,7 +15,7 @@ from jaxrl.artifacts.zoo import run_path
 from jaxrl.demonstrations import Pair, write
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, parse_address
-from jaxrl.envs.interface import EnvironmentFailure, HostEnv
+from jaxrl.envs.interface import HostEnv
 from jaxrl.settings import EnvironmentSettings, RunSettings
 from jaxrl.training.player import Players, settings_of_run
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError, ParameterValue
@@ -87,8 +87,6 @@ def _environment(env: str, seed: int, env_args: Sequence[str], logs: str) -> Hos
     kind, name = parse_address(env)
     if kind.compiled and kind not in (Kind.JAX, Kind.FUNCTION):
         raise JaxrlError(f"{env}: is only played in a training; record jax:NAME, gymnasium:ID or a Unity build")
-    if kind.compiled and env_args:
-        raise JaxrlError(f"{env}: env_args {' '.join(env_args)}: an environment that is served takes none")
     options = EnvironmentSettings(env_path=env, seed=seed, env_args=tuple(env_args) or None)
     found = simulator(Kind.PLAYER if kind.compiled else kind)
     return found.make_factory(name, RunSettings(env_settings=options), logs)(0)
@@ -124,9 +122,7 @@ class _Recording:
         return Recorded(name, self._players.origins[ids[0]], [sum(x) for x in kept], [len(x) for x in kept])
 
     def _meet(self, message: EnvMessage) -> EnvMessage:
-        """The message, for whose behaviors there are players. Raises EnvironmentFailure for a copy that failed."""
-        if message.faults:
-            raise EnvironmentFailure(message.faults[0].why)
+        """The message, for whose behaviors there are players. Raises as `Players.meet`."""
         self._players.meet(message)
         self._specs |= message.new_specs
         return message

@@ -14,6 +14,7 @@ from jax import Array
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
+from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.jax_envs.interface import TeamView
 from jaxrl.settings import SettingsError, load_run_settings
 from jaxrl.training.acting import Act, Moment, memory_before, trained_actions, untrained_actions
@@ -46,7 +47,12 @@ class Players:
         self._players: dict[str, Player] = {}
 
     def meet(self, message: EnvMessage) -> None:
-        """See which behaviors there are, before they act. Raises JaxrlError, as `load_trained`."""
+        """See which behaviors there are, before they act.
+
+        Raises JaxrlError, as `load_trained`; EnvironmentFailure: a copy of the environment failed.
+        """
+        if message.faults:
+            raise EnvironmentFailure(message.faults[0].why)
         for behavior, spec in message.new_specs.items():
             key = jax.random.fold_in(self._key, len(self._players))
             self._players[behavior], self.origins[behavior] = self._made(behavior, spec, key)

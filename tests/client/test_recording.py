@@ -16,6 +16,9 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.cli import main
 from jaxrl.client.recording import record
 from jaxrl.demonstrations import decisions, read
+from jaxrl.envs.workers.handles import EnvFactory
+from jaxrl.jax_envs.served import launcher
+from jaxrl.settings import RunSettings
 from jaxrl.training.host.saver import Saved
 from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError, ObservationSpec
 from tests.envs.foreign.games import Stairs
@@ -85,7 +88,6 @@ def test_what_is_recorded_is_what_the_scene_gave(tmp_path, run, stairs, capsys):
         ({"behavior": "Cat"}, f"the behaviors {NAME}, and Cat is none of them"),
         ({"steps": 2}, "an episode has not ended after 2 decisions"),
         ({"env": "gymnax:x"}, "gymnax:x: is only played in a training"),
-        ({"env": "jax:basic", "env_args": ["a=1"]}, "env_args a=1: an environment that is served takes none"),
         ({"episodes": 0}, "episodes = 0"),
     ],
 )
@@ -95,6 +97,17 @@ def test_what_cannot_be_recorded(tmp_path, run, stairs, changes, words):
     with pytest.raises(JaxrlError, match=words):
         record(run, given.pop("env"), out, **given)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_arguments_of_the_run_reach_an_environment_that_is_served(tmp_path, run, monkeypatch):
+    (run / "configuration.yaml").write_text("behaviors: {}\nenv_settings: {env_args: [x=3]}\n")
+
+    def make_factory(name: str, settings: RunSettings, logs: str) -> EnvFactory:
+        raise JaxrlError(f"{name} {settings.env_settings.env_args}")
+
+    monkeypatch.setattr(launcher, "make_factory", make_factory)
+    with pytest.raises(JaxrlError, match=r"own.py:make \('x=3',\)"):
+        record(run, "own.py:make", tmp_path / "a.demo")
 
 
 @pytest.mark.slow

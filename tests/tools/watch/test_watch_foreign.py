@@ -111,6 +111,13 @@ def test_what_renders_no_picture_is_refused(tmp_path, monkeypatch, picture, word
     assert not (tmp_path / "a.gif").exists()
 
 
+def test_an_environment_that_fails_ends_the_film_with_its_reason(tmp_path, monkeypatch):
+    spec = gymnasium.envs.registration.EnvSpec("JaxrlBroken-v0", lambda **given: Stairs("raises", **given))
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    with pytest.raises(EnvironmentFailure, match="area 0: step raised ValueError: out of stairs"):
+        watch(f"gymnasium:{spec.id}", run=None, out=tmp_path / "a.gif")
+
+
 def test_what_cannot_be_watched_is_answered_with_what_to_do(tmp_path):
     out = tmp_path / "a.gif"
     with pytest.raises(JaxrlError, match="Nothing to watch: name an environment"):
