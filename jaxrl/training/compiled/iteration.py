@@ -29,7 +29,7 @@ from jaxrl.training.compiled.play import Play, Transitions, World, begins, start
 from jaxrl.training.compiled.recent_returns import nothing
 from jaxrl.training.compiled.stacking import Moments
 from jaxrl.training.compiled.state import IterationLog, JittedState, Pending, SceneState, add_log, empty_log
-from jaxrl.training.compiled.updates import Learners, Logs, Met, States, end_of, learned
+from jaxrl.training.compiled.updates import Learners, Logs, Met, States, learned, unpassed
 
 
 def begin_anew(plan: Plan, state: SceneState, which: Array) -> SceneState:
@@ -153,7 +153,8 @@ def _after(
     steps: Mapping[str, Transitions],
 ) -> tuple[States, Logs]:
     """The states after `count` decisions `steps` [T, S, ...], learned from where they complete a rollout."""
-    met = {name: connected(learner, states[name], plays[name]) for name, learner in learners.items()}
+    goes_on = unpassed(learners, states)
+    met = {name: connected(learner, states[name], plays[name], goes_on) for name, learner in learners.items()}
     steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), dict(steps))
     every = next(iter(learners.values())).every  # the same of all in a team
     if every == 1:
@@ -190,14 +191,14 @@ def _waited(learner: Learner, state: JittedState, met: Met) -> JittedState:
     return state.replace(train=same, play=met.play, iteration=state.iteration + 1, newest=told)
 
 
-def connected(learner: Learner, state: JittedState, play: Play) -> Met:
+def connected(learner: Learner, state: JittedState, play: Play, goes_on: Array) -> Met:
     """Statistics of the connectors go back to the learners; and the view after the last step, as policies will see it.
 
-    Those of a seed that has passed max_steps stay as they were, like everything that it has learned.
+    Those of a seed that learns no more (`goes_on` [S]) stay as they were, like everything that it has learned.
     """
     chain, train = learner.algorithm.connectors, state.train
     _, last = connectors.observed(chain, play.connectors, play.view, begins(play))
-    train = connectors.statistics_of(chain, train, play.connectors, train.step <= end_of(learner, state.last_step))
+    train = connectors.statistics_of(chain, train, play.connectors, goes_on)
     return Met(train, play if chain is None else play._replace(connectors=play.connectors.slots), last)
 
 

@@ -103,9 +103,10 @@ class Met(NamedTuple):
     last: TeamView  # after the last step, as policies will see it
 
 
-def end_of(learner: Learner, last_step: Any) -> Any:
-    """The trainer step after which it learns no more."""
-    return learner.max_steps if learner.alone else last_step
+def unpassed(learners: Learners, of: Mapping[str, Given | JittedState]) -> Array:
+    """Whether one of some learners, which go on together, has not passed the trainer step that is its last."""
+    last = {name: learner.max_steps if learner.alone else of[name].last_step for name, learner in learners.items()}
+    return _any(of[name].train.step <= step for name, step in last.items())
 
 
 class Given(NamedTuple):
@@ -139,9 +140,8 @@ def _learn(learners: Learners, team: TeamAlgorithm | None, given: Mapping[str, G
     algorithms = {name: of_values(learner, given[name].values) for name, learner in learners.items()}
     rollouts = _stacked(learners, given)
     frozen = _any(of.frozen for of in given.values())
-    unpassed = _any(given[n].train.step <= end_of(of, given[n].last_step) for n, of in learners.items())
     seen = {name: first_fault(of.steps, of.last[0]) for name, of in given.items()}
-    active, sighted = ~frozen & unpassed, ~_any(fault[0] >= 0 for fault in seen.values())
+    active, sighted = ~frozen & unpassed(learners, given), ~_any(fault[0] >= 0 for fault in seen.values())
     told, counted, stores, fresh, ready = {}, {}, {}, {}, []
     for name, of in given.items():
         algorithm = algorithms[name]

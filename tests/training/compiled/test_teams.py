@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,17 +13,21 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
-from jaxrl.algorithms.interface import Decision, acting
+from jaxrl.algorithms.interface import Decision, PolicyState, TrainState, acting
 from jaxrl.algorithms.team import make_team
-from jaxrl.jax_envs.interface import JaxEnv, TeamActions
+from jaxrl.connectors import chain as chains
+from jaxrl.connectors import make_chain
+from jaxrl.connectors.chain import ChainState
+from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamView
 from jaxrl.jax_envs.lock import LENGTH, LockSettings, make_lock, make_lock_and_key
 from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep, scene_of
 from jaxrl.settings import EvaluationSettings, SettingsError, behavior_settings_for, load_run_settings
+from jaxrl.training.compiled import iteration
 from jaxrl.training.compiled.collect import collect
 from jaxrl.training.compiled.evaluation import evaluate
 from jaxrl.training.compiled.iteration import iterate_several
 from jaxrl.training.compiled.planning import plan_of
-from jaxrl.training.compiled.play import remembered, start_play
+from jaxrl.training.compiled.play import Play, remembered, start_play
 from jaxrl.training.compiled.stacking import figures, stack, stack_team, teams_over
 from jaxrl.training.compiled.starting import start
 from jaxrl.training.compiled.trainer import make_scene_trainer
@@ -177,6 +183,28 @@ def test_an_iteration_of_a_team_of_three_gives_back_what_it_was_given() -> None:
         assert {"policy_loss", "baseline_loss", "value_estimate/extrinsic", "value_estimate/curiosity"} <= set(
             logs[name].metric_sums
         )
+
+
+def test_statistics_of_connectors_go_on_as_long_as_somebody_of_the_team_learns(monkeypatch) -> None:
+    """Two seeds in which the first behavior has passed its last step, and the second one too or not yet."""
+    chain = make_chain(TOY.spec, settings_of("poca", {"connectors": [{"type": "normalize"}]}).connectors)
+    assert chain is not None
+    learner: Any = SimpleNamespace(algorithm=SimpleNamespace(connectors=chain), alone=False, every=1)
+    moved = jax.tree.map(lambda x: jnp.stack([x + 1.0] * 2), chain.shared)
+    lead = (2, E, TOY.members)
+    view = TeamView((jnp.ones((*lead, 4)),), jnp.ones((*lead, 2), bool), jnp.ones(lead, bool))
+    begun: Any = SimpleNamespace(length=jnp.zeros(lead, jnp.int32))
+    play = Play((), view, begun, (), (), ChainState(chains.start(chain, (), lead).slots, moved))
+    policy = PolicyState((), (), jax.tree.map(lambda x: jnp.stack([x] * 2), chain.shared))
+
+    def at(*steps: int) -> Any:
+        return SimpleNamespace(train=TrainState(policy, *[()] * 4, jnp.array(steps), ()), last_step=jnp.array([10, 10]))
+
+    monkeypatch.setattr(iteration, "learned", lambda learners, team, states, met, steps: met)
+    states = {"Front": at(11, 11), "Rest": at(11, 10)}
+    met: Any = iteration._after(dict.fromkeys(KINDS, learner), None, 1, states, dict.fromkeys(KINDS, play), {})
+    for name in KINDS:
+        assert met[name].train.policy.connectors[0]["0"].count.tolist() == [1.0, 2.0], name
 
 
 @pytest.mark.slow
