@@ -59,6 +59,10 @@ class ActingKind:
         """Another policy from now on, with what its own connectors have learned of their input."""
         self.policy, self.connected = policy, connectors.with_statistics(self.connected, policy.connectors)
 
+    def learn_no_more(self) -> None:
+        """What its connectors have learned of their input stays as it is; they need a program of their own for that."""
+        self.programs = self.programs._replace(decide=self.programs.decide_frozen or self.programs.decide)
+
     def forget(self) -> None:
         """Its connectors remember nobody any more, and keep their statistics."""
         self.policy, self.connected = self.policy.replace(connectors=self.statistics), ()

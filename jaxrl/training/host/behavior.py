@@ -151,6 +151,8 @@ class Behavior(NamedTuple):
         Not of a team, whose `Team` acts for all.
         """
         assert isinstance(self.actor, ActingPolicy)
+        if not self.unfinished():
+            self.actor.learn_no_more()
         actions, episodes, finished = self.actor.act(messages, untrained)
         self.count(finished)
         if self.training and self.may_learn():

@@ -56,10 +56,7 @@ class Frozen(NamedTuple):
 
 
 def make_frozen(name: str, like: Behavior, policy: PolicyState, key: jax.Array) -> Frozen:
-    """An actor of the behavior's algorithm and compiled programs. The key is consumed.
-
-    Connectors that learn need programs of their own, in which their statistics stay as they are.
-    """
+    """An actor of the behavior's algorithm and compiled programs. The key is consumed."""
     actor = like.actor
     return frozen(name, like.spec, like.settings, like.algorithm, actor.programs, policy, key, actor.environment)
 
@@ -76,12 +73,11 @@ def frozen(
 ) -> Frozen:
     """An actor of its own for this policy of a behavior. The key is consumed."""
     run_key: list[int] = np.asarray(jax.random.key_data(key)).tolist()
-    if programs.decide_frozen is not None:
-        programs = programs._replace(decide=programs.decide_frozen)
     wanted = wanted_of(settings, algorithm.collect_size, learned=False)
     actor = ActingPolicy(
         name, spec, algorithm, programs, policy, run_key, wanted, environment, most=settings.team_capacity
     )
+    actor.learn_no_more()
     return Frozen(name, actor)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.settings import SettingsError
 from jaxrl.training.host import behaviors
@@ -40,8 +41,9 @@ def test_b18_b23_one_that_is_done_goes_on_and_tells(
     A29: both get what the environment tells.
     """
     monkeypatch.setattr(behaviors, "MANY", 1)
+    short = {"max_steps": 200, "connectors": [{"type": "normalize"}]}
     with environment("Short?team=0", "Long?team=0") as started, caplog.at_level("INFO", "jaxrl"):
-        train(configured(tmp_path, Short={"max_steps": 200}, Long={"max_steps": 600}), started=started)
+        train(configured(tmp_path, Short=short, Long={"max_steps": 600}), started=started)
     (told,) = (place for place, text in enumerate(caplog.messages) if text.startswith("2 behaviors differ in"))
     assert told < caplog.messages.index("Short: compiling, once."), "said before it takes its time"
     took = [text for text in caplog.messages if re.search(r"the update is compiled, which took \d+\.\d s\.", text)]
@@ -55,12 +57,14 @@ def test_b18_b23_one_that_is_done_goes_on_and_tells(
         assert summaries(run / name, "Policy/Extrinsic Value Estimate")[-1][0] == 600
     assert [s for s, _ in summaries(run / "Long", "Losses/Policy Loss")] == steps
     assert [s for s, _ in summaries(run / "Short", "Losses/Policy Loss")] == [100, 200], "no update after 200"
-    (short,) = (path for path in (run / "Short").glob("Short-*") if path.is_dir())
-    assert int(short.name.rpartition("-")[2]) > 600, "its counter went on"
+    (last,) = (path for path in (run / "Short").glob("Short-*") if path.is_dir())
+    assert int(last.name.rpartition("-")[2]) > 600, "its counter went on"
+    (count,) = (x for path, x in checkpoint.read_arrays(last).items() if "connectors" in path and "count" in path)
+    assert 200 < count < 300, "and what its connectors have learned of their input stays like its weights"
 
     before, other = written(run), {"network_settings": {"hidden_units": 8, "num_layers": 1}}
     again = {"checkpoint_settings": {"run_id": "two", "results_dir": str(tmp_path / "results"), "resume": True}}
-    settings = configured(tmp_path, changes=again, Short={"max_steps": 900}, Long={"max_steps": 900, **other})
+    settings = configured(tmp_path, changes=again, Short=short | {"max_steps": 900}, Long={"max_steps": 900, **other})
     with (
         environment("Short?team=0", "Long?team=0") as started,
         pytest.raises(CheckpointError, match=r"hidden_units: 4 in the checkpoint, 8 now"),
