@@ -70,11 +70,13 @@ class LiveRun:
 
     def status(self, now: float) -> dict[str, Any]:
         """One row of the table, as JSON values. `now` in seconds since the epoch."""
-        behaviors = {name: self._behavior(name) for name in dict.fromkeys(key[0] for key in self._followers)}
+        ends = self._ends()
+        names = dict.fromkeys(key[0] for key in self._followers)
+        behaviors = {name: self._behavior(name, ends.get(name, 0)) for name in names}
         last = max((follower.last_time for follower in self._followers.values()), default=0.0)
         age = max(now - last, 0.0) if last else None
         held = lock.look(self.folder)
-        state, why = self._state(held, behaviors, age)
+        state, why = self._state(held, behaviors, ends, age)
         film = last_film(self.folder)
         problems = [follower.problem for follower in self._followers.values() if follower.problem]
         return {
@@ -105,14 +107,15 @@ class LiveRun:
     def _of(self, behavior: str) -> list[Follower]:
         return [follower for key, follower in self._followers.items() if key[0] == behavior]
 
-    def _behavior(self, name: str) -> dict[str, Any]:
+    def _behavior(self, name: str, end: int) -> dict[str, Any]:
+        """`end`: its step in the checkpoint at its end, which is told where there was no summary."""
         followers = self._of(name)
         tag = next((tag for tag in SCORES if tells(tag, [_curves(followers, tag)])), None)
         scores = [] if tag is None else [float(curve.value[-1]) for curve in _curves(followers, tag)]
         known = [score for score in scores if math.isfinite(score)]
         speeds = [follower.speed for follower in followers if follower.speed is not None]
         return {
-            "step": max((follower.step for follower in followers), default=0),
+            "step": max(follower.step for follower in followers) or end,
             "max_steps": self._max_steps(name),
             "seeds": len(followers),
             "speed": sum(speeds) if speeds else None,
@@ -127,7 +130,9 @@ class LiveRun:
                 return int(value)
         return None
 
-    def _state(self, held: Held | None, behaviors: dict[str, Any], age: float | None) -> tuple[str, str]:
+    def _state(
+        self, held: Held | None, behaviors: dict[str, Any], ends: dict[str, int], age: float | None
+    ) -> tuple[str, str]:
         """A word, and what it rests on."""
         if held is not None and held.held is not False:
             who = "" if held.owner is None else str(held.owner)
@@ -138,7 +143,8 @@ class LiveRun:
             return "died", f"its process is gone, but not its lock: {held.owner}"
         if not behaviors:
             return "empty", "no summary was written"
-        if self._done(behaviors):
+        last = {name: max(found["step"], ends.get(name, 0)) for name, found in behaviors.items()}
+        if all(of["max_steps"] is not None and of["max_steps"] <= last[name] for name, of in behaviors.items()):
             return "finished", "all behaviors have reached max_steps"
         if RunFolder(self.folder.parent, self.folder.name).timers.exists():
             return "stopped", "it ended in order before max_steps"
@@ -146,20 +152,16 @@ class LiveRun:
             return "running", "no run.lock: written by another program"
         return "died", "it has no lock and did not end in order"
 
-    def _done(self, behaviors: dict[str, Any]) -> bool:
-        """Whether each has reached its max_steps: in its last summary, or in the checkpoint at its end."""
+    def _ends(self) -> dict[str, int]:
+        """The step of each behavior in the checkpoint at its end."""
         try:
             path = RunFolder(self.folder.parent, self.folder.name).status
             saved = status.read(path) if path.is_file() else {}
         except (ArtifactError, OSError):
-            saved = {}
-        for name, found in behaviors.items():
-            final = saved.get(name, {}).get(status.FINAL)
-            steps = final.get("steps") if isinstance(final, dict) else None
-            reached = max(found["step"], steps if isinstance(steps, int) else 0)
-            if found["max_steps"] is None or reached < found["max_steps"]:
-                return False
-        return True
+            return {}
+        finals = {name: found.get(status.FINAL) for name, found in saved.items()}
+        steps = {name: final.get("steps") for name, final in finals.items() if isinstance(final, dict)}
+        return {name: number for name, number in steps.items() if isinstance(number, int)}
 
     def _read_settings(self) -> None:
         path = self.folder / "configuration.yaml"

@@ -86,7 +86,12 @@ def test_the_states_of_a_run(tmp_path, holder):
     assert states(results) == {"mine": "stopped"}
     status = {"Walker": {"checkpoints": [], "final_checkpoint": {"steps": 9001}}}
     (tmp_path / "mine" / "run_logs" / "training_status.json").write_text(json.dumps(status))
-    assert states(results) == {"mine": "finished"}  # its last summary is older than its end
+    (row,) = results.table()
+    assert row["state"] == "finished" and row["behaviors"]["Walker"]["step"] == 2000  # its last summary is older
+    for path in (tmp_path / "mine").rglob("events*"):
+        path.write_bytes(b"")
+    (row,) = results.table()
+    assert row["state"] == "finished" and row["behaviors"]["Walker"]["step"] == 9001, "it had none"
     shutil.rmtree(tmp_path / "mine")
     assert results.table() == []
 
