@@ -192,7 +192,7 @@ def _broken_by(env: Sizes, before: TeamView, step: TeamStep, pauses: Array) -> F
     was, over = before.alive, step.over[:, None]
     there = was | pauses
     ended = step.terminated | step.truncated
-    numbers = [step.reward, step.group_reward, *step.stats.values(), *step.view.obs]
+    numbers = [step.reward, step.group_reward, *step.stats.values(), *before.obs, *step.view.obs]  # first ones too
     finite = jnp.stack([jnp.isfinite(x).all() for x in numbers]).all()
     ends = np.cumsum(env.spec.action.discrete_branches, dtype=int)
     allowed = [part.any(-1) for part in jnp.split(before.action_mask, ends[:-1], axis=-1)] if len(ends) else []

@@ -40,6 +40,7 @@ BREAKS = {
     "nobody is alive": [("return state, view(state, True)", "return state, view(state, False)")],
     "forbids every choice": [(MASK, "jnp.zeros((1, 2), bool)")],
     "is NaN or infinite": [("0.0)[None]", "jnp.nan)[None]")],
+    "an observation, a reward": [("float32)[None]", "float32)[None] * jnp.where(state[2] == 0, jnp.nan, 1.0)")],
     "still `alive`": [(ALIVE, "view=view(state, True),")],
     "nobody ended": [("terminated=arrived[None]", "terminated=jnp.zeros(1, bool)")],
     "truncates=True": [(", truncates=True", "")],
