@@ -58,7 +58,9 @@ def test_nobody_ends_itself_for_what_comes_without_it(trainer: str) -> None:
 
 
 @COOPERATIVE
-@pytest.mark.parametrize("turns", [False, True], ids=["side by side", "in turns"])
+@pytest.mark.parametrize(
+    "turns", [pytest.param(False, id="side by side"), pytest.param(True, id="in turns", marks=pytest.mark.slow)]
+)
 def test_help_that_pays_is_given(trainer: str, turns: bool) -> None:
     """-0.2 for the helper, +1 for its mate, all individual rewards."""
     assert chance_of_one(trainer, Helpers(turns=turns), "in turns" if turns else "side by side") > 0.9

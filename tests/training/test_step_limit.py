@@ -79,7 +79,7 @@ def tag(run: Path, name: str, after: int) -> list[float]:
     return [value.simple_value for event in events for value in event.summary.value if value.tag == name]
 
 
-@pytest.mark.parametrize("env", LOOPS)
+@pytest.mark.parametrize("env", [LOOPS[0], pytest.param("player:basic", marks=[*LOOPS[1].marks, pytest.mark.slow])])
 def test_a_run_counts_to_the_last_step_and_ends_there(tmp_path, env, capsys):
     run = tmp_path / "results" / "run" / "Basic"
     assert train(tmp_path, env) == 0
