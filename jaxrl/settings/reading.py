@@ -39,10 +39,12 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
             f"configuration file is not UTF-8 (byte {error.start}): {path}: save it with UTF-8 encoding"
         ) from None
     try:
-        content = _json(text, path) if path.suffix.lower() == ".json" else _with_own(text, path)
+        content = _json(text) if path.suffix.lower() == ".json" else _with_own(text)
         problems = [f"{dotted(location)}: this key is not text, put it in quotes" for location in _odd_keys(content)]
     except RecursionError:
         raise SettingsError(f"{path}: nested without end, or too deeply") from None
+    except SettingsError as error:
+        raise SettingsError(error.problems, str(path)) from None
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -53,27 +55,20 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return content
 
 
-def _with_own(text: str, path: Path) -> Any:
-    try:
-        block = block_in(text)
-    except SettingsError as error:
-        raise SettingsError(error.problems, str(path)) from None
-    content = _parse(text, path)
-    own = _parse(block, path) if block else None
-    try:
-        return content if own is None else overlay(content, own)
-    except SettingsError as error:
-        raise SettingsError(error.problems, str(path)) from None
+def _with_own(text: str) -> Any:
+    block, content = block_in(text), _parse(text)
+    own = _parse(block) if block else None
+    return content if own is None else overlay(content, own)
 
 
-def _json(text: str, path: Path) -> Any:
+def _json(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise SettingsError(f"{path}: JSON error at {place}: {error.msg}; run a JSON linter on the file") from None
+        raise SettingsError(f"JSON error at {place}: {error.msg}; run a JSON linter on the file") from None
     except ValueError as error:
-        raise SettingsError(f"{path}: JSON error: {error}") from None
+        raise SettingsError(f"JSON error: {error}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -85,17 +80,17 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _parse(text: str, path: Path) -> Any:
+def _parse(text: str) -> Any:
     try:
         return load_yaml(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "unknown place"
         raise SettingsError(
-            f"{path}: YAML error at {place}: {error.problem}; check indentation and colons, or run a YAML linter"
+            f"YAML error at {place}: {error.problem}; check indentation and colons, or run a YAML linter"
         ) from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a scalar such as the date 2024-13-01
-        raise SettingsError(f"{path}: YAML error: {error}; run a YAML linter on the file") from None
+        raise SettingsError(f"YAML error: {error}; run a YAML linter on the file") from None
 
 
 def load_yaml(text: str) -> Any:
