@@ -131,6 +131,13 @@ def dotted(location: Iterable[str | int]) -> str:
     return path.removeprefix(".")
 
 
+def setting_at(settings: Any, key: str) -> Any:
+    """The setting at a dotted key of a section; None where there is no such key."""
+    for name in key.split("."):
+        settings = settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)
+    return settings
+
+
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
     """Nested mappings as one with dotted keys; an empty mapping counts as a value."""
     if not isinstance(value, Mapping) or not value:

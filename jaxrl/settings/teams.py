@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jaxrl.settings.behavior import BehaviorSettings
-from jaxrl.settings.section import SettingsError
+from jaxrl.settings.section import SettingsError, setting_at
 from jaxrl.types import JaxrlError
 
 COMMON = (
@@ -74,8 +74,8 @@ def differences(settings: Mapping[str, BehaviorSettings]) -> Iterator[str]:
             continue
         keys = [f"reward_signals.{name}.{key}" for name in one.reward_signals for key in _OF_SIGNAL]
         for key in (*COMMON, *keys):
-            if _at(one, key) != _at(two, key):
-                yield _differs(first, other, key, _at(one, key), _at(two, key), one)
+            if setting_at(one, key) != setting_at(two, key):
+                yield _differs(first, other, key, setting_at(one, key), setting_at(two, key), one)
                 if key == "trainer_type":  # the rest follows from it
                     break
 
@@ -85,10 +85,3 @@ def _differs(first: str, other: str, key: str, one: Any, two: Any, settings: Beh
         f"behaviors.{other}.{key}: got {two}, expected {one} as behaviors.{first} has it: both are of the team "
         f"{settings.team}, which has one for all: write the same in both, or give one of them another team"
     )
-
-
-def _at(settings: Any, key: str) -> Any:
-    """The setting at a dotted key; None where there is no such key."""
-    for name in key.split("."):
-        settings = settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)
-    return settings

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import TypeAdapter, ValidationError
 
 from jaxrl.settings.behavior import BehaviorSettings
-from jaxrl.settings.section import VARIABLE, Section, reworded
+from jaxrl.settings.section import VARIABLE, Section, reworded, setting_at
 
 
 def variable(settings: BehaviorSettings) -> dict[str, float]:
@@ -32,11 +32,8 @@ def with_values(settings: BehaviorSettings, values: Mapping[str, Any]) -> Behavi
 
 def problem_with(settings: BehaviorSettings, key: str, value: float) -> str | None:
     """What is wrong with a number for the setting at a dotted key of `variable`: "got VALUE, expected ..."."""
-    *above, name = key.split(".")
-    section: Any = settings
-    for part in above:
-        section = section[part] if isinstance(section, Mapping) else getattr(section, part)
-    field = type(section).model_fields[name]
+    above, _, name = key.rpartition(".")
+    field = type(setting_at(settings, above)).model_fields[name]
     try:
         kind: Any = Annotated[field.annotation, *field.metadata]  # pyright: ignore[reportInvalidTypeForm]
         TypeAdapter(kind).validate_python(value)
