@@ -134,15 +134,11 @@ class EnvironmentSettings(Section):
         if self.workers != PROCESSES and self.inline:
             yield ("workers",), f"got {self.workers}, expected {PROCESSES} with inline: environments are in one place"
         if self.workers != PROCESSES and self.env_path is None:
-            yield (
-                ("workers",),
-                f"got {self.workers}, expected {PROCESSES} without env_path: the Editor is on this machine",
-            )
+            text = f"got {self.workers}, expected {PROCESSES} without env_path: the Editor is on this machine"
+            yield ("workers",), text
         if self.num_envs > 1 and self.env_path is None:
-            yield (
-                ("num_envs",),
-                f"got {self.num_envs}, expected 1 without env_path: several environments need an executable (--env)",
-            )
+            text = f"got {self.num_envs}, expected 1 without env_path: several environments need an executable (--env)"
+            yield ("num_envs",), text
         if self.base_port + self.num_envs - 1 > _LAST_PORT:
             text = f"got {self.base_port}, expected a port that leaves {self.num_envs} up to {_LAST_PORT}"
             yield ("base_port",), text

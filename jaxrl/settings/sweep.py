@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 import yaml
@@ -148,15 +148,13 @@ def check_key(key: str, flag: str = "--set") -> None:
 def names_of(points: Iterable[Mapping[str, Any]]) -> list[str]:
     """A name for the folder of each point, with the last part of each key, or the whole where two end alike."""
     points = list(points)
-    ends = Counter(key.rpartition(".")[2] for key in {key: None for values in points for key in values})
+    ends = Counter(key.rpartition(".")[2] for key in dict.fromkeys(chain(*points)))
     texts = [
         "_".join(f"{_short(key, ends)}={_ODD.sub('-', str(value))}" for key, value in values.items())
         for values in points
     ]
-    seen, names = Counter(texts), []
-    for i, text in enumerate(texts):
-        names.append(text if seen[text] == 1 else f"{text}_{i}")
-    return names
+    seen = Counter(texts)
+    return [text if seen[text] == 1 else f"{text}_{i}" for i, text in enumerate(texts)]
 
 
 def _number(value: Any) -> Any:
