@@ -41,7 +41,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(what=_measure)
     commands = parser.add_subparsers(metavar="compare | history")
     text = "what got slower or faster from file A to file B; exit code 1 with --fail-above if something got slower"
-    compare = commands.add_parser("compare", help=text, description=f"{text}.", allow_abbrev=False)
+    compare = commands.add_parser("compare", help=text, description=f"{text}.")
     compare.add_argument("first", type=Path, metavar="A", help="file that --json wrote; what it ends with counts")
     compare.add_argument("second", type=Path, metavar="B", help="another")
     compare.add_argument(
@@ -52,7 +52,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     compare.set_defaults(what=_compare)
     text = "a table over commits"
-    history = commands.add_parser("history", help=text, description=f"{text}.", allow_abbrev=False)
+    history = commands.add_parser("history", help=text, description=f"{text}.")
     history.add_argument("places", type=Path, nargs="+", metavar="DIR|FILE", help="files that --json wrote")
     history.set_defaults(what=_history)
 

@@ -151,14 +151,7 @@ class FlagParser(argparse.ArgumentParser):
     """A parser that can say which flags it has; it takes them in full alone."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self._one_list = False
-        super().__init__(*args, **{**options, "allow_abbrev": False})
-
-    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
-        """As of any parser."""
-        action = super().add_argument(*names, **options)
-        self._one_list |= not action.option_strings and action.nargs in ("*", "+")
-        return action
+        super().__init__(*args, allow_abbrev=False, **options)
 
     @property
     def flags(self) -> Mapping[str, argparse.Action]:
@@ -168,7 +161,8 @@ class FlagParser(argparse.ArgumentParser):
     @property
     def mixed(self) -> bool:
         """Whether there are flags, and beside them any number of words: flags may stand between these."""
-        return self._one_list and not self.flags.keys() <= {"-h", "--help"}
+        any_number = any(not action.option_strings and action.nargs in ("*", "+") for action in self._actions)
+        return any_number and not self.flags.keys() <= {"-h", "--help"}
 
 
 def unrecognized(words: Sequence[str], flags: Collection[str]) -> str:

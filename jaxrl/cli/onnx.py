@@ -19,7 +19,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.description = "Look at ONNX models."
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     text = "what Unity would say of a model: version, memory, outputs, shapes, inputs, operators"
-    check = commands.add_parser("check", help=text, allow_abbrev=False, description=(
+    check = commands.add_parser("check", help=text, description=(
         f"{text[0].upper()}{text[1:]}. Of any model, also one that jaxrl has not written. Inputs and actions are "
         "compared with the behavior's: of the run in whose folder the file lies, or of an environment. Exit code 1 if "
         "Unity would refuse the model."

@@ -62,7 +62,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--population",
         type=flags.count,
         metavar="N",
-        default=None,
         help="population based training of N members in one program: the worst learn from the best, with values "
         "of --search changed; one run, whose seeds are the members",
     )
@@ -73,7 +72,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--parallel",
         type=flags.count,
         metavar="N",
-        default=None,
         help="points side by side (default: all of a program, 4 of a search, 1 where environments are processes)",
     )
 
@@ -98,7 +96,9 @@ def run(given: argparse.Namespace) -> int:
         else:
             failed = _train(plans, console, interrupt, given.parallel)
         if asked.folder.is_dir() and plans:
-            _write_results(asked.folder, plans)
+            points = [(plan.point, [run.checkpoint_settings.run_id for run in plan.runs]) for plan in plans]
+            for line in write_results(asked.folder, points):
+                print(line)
     if failed is not None:
         raise failed
     return interrupt.exit_code
@@ -142,12 +142,6 @@ class _Plan(NamedTuple):
 
     point: Point
     runs: list[RunSettings]
-
-
-def _write_results(folder: Path, plans: Sequence[_Plan]) -> None:
-    points = [(plan.point, [run.checkpoint_settings.run_id for run in plan.runs]) for plan in plans]
-    for line in write_results(folder, points):
-        print(line)
 
 
 def _asked(given: argparse.Namespace, console: rich.console.Console) -> _Asked:
@@ -220,9 +214,13 @@ def _train(
 ) -> JaxrlError | None:
     """Train all points; the error that names the runs which failed."""
     runs = [settings for plan in plans for settings in plan.runs]
-    if not is_compiled(runs[0].env_settings.env_path):
+    environment = runs[0].env_settings
+    if not is_compiled(environment.env_path):
         return train_in_processes(runs, interrupt, parallel or 1)
-    _train_compiled(runs, console, interrupt, parallel)
+    start_computing(runs[0].torch_settings.device, min(parallel or len(runs), len(runs)) * environment.seeds)
+    from jaxrl.training.compiled.sweep_points import train_points
+
+    train_points(runs, console, interrupt, parallel)
     return None
 
 
@@ -233,16 +231,6 @@ def _check(settings: RunSettings, source: str) -> None:
     if options.inference:
         raise SettingsError("checkpoint_settings.inference: a sweep trains; play one of its runs with `jaxrl watch`")
     check_run(settings, source)
-
-
-def _train_compiled(
-    runs: Sequence[RunSettings], console: rich.console.Console, interrupt: Interrupt, parallel: int | None
-) -> None:
-    side_by_side = min(parallel or len(runs), len(runs)) * runs[0].env_settings.seeds
-    start_computing(runs[0].torch_settings.device, side_by_side)
-    from jaxrl.training.compiled.sweep_points import train_points
-
-    train_points(runs, console, interrupt, parallel)
 
 
 def with_seed_of_sweep(base: RunSettings, folder: Path) -> RunSettings:

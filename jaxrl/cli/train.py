@@ -92,10 +92,9 @@ def _checked(given: argparse.Namespace, console: rich.console.Console) -> RunSet
     _log.info(version_line())
     if settings.env_settings.env_path is None:
         _log.info(NO_ENVIRONMENT, settings.env_settings.timeout_wait)
-    if (
-        settings.torch_settings.device is not None and given.hosts is None
-    ):  # one that may not be there; to look for it imports JAX
-        choose_device(settings.torch_settings.device)
+    device = settings.torch_settings.device
+    if device is not None and given.hosts is None:  # one that may not be there; to look for it imports JAX
+        choose_device(device)
     return settings
 
 

@@ -67,11 +67,8 @@ def _show(name: str) -> None:
     from jaxrl.artifacts.zoo import card
 
     one = card(name)
-    curve, found, acts = (
-        one.curve.values,
-        one.evaluation,
-        "most likely actions" if one.evaluation.deterministic else "sampled actions",
-    )
+    curve, found = one.curve.values, one.evaluation
+    acts = "most likely actions" if found.deterministic else "sampled actions"
     earned = f"{found.mean:.3f} ± {found.error:.3f} in {found.episodes} episodes of seed {found.seed}, {acts}"
     lines = {
         "about": one.about,
