@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,7 +105,7 @@ class Policy:
     def __init__(self, trained: Trained) -> None:
         self._trained = trained
         self._act = jax.jit(partial(_act, trained.algorithm))
-        self._memories: dict[tuple[int, ...], Any] = {}
+        self._memory = cache(self.initial_memory)  # agents mostly come in equal numbers
         self._programs: dict[Any, Any] = {}  # of `rollout`, by environment and number of areas
 
     def __repr__(self) -> str:
@@ -259,12 +259,6 @@ class Policy:
         changed = mismatches(spec_to_json(self.spec), {}, env.spec._replace(observations=(*renamed, *rest)), None)
         if changed:
             raise PolicyError(f"{env.name}: this policy of {self.behavior} does not fit it ({'; '.join(changed)})")
-
-    def _memory(self, lead: tuple[int, ...]) -> Any:
-        """`initial_memory`, kept: agents mostly come in equal numbers."""
-        if lead not in self._memories:
-            self._memories[lead] = self.initial_memory(lead)
-        return self._memories[lead]
 
     def _checked(self, memory: Any, lead: tuple[int, ...]) -> Any:
         """The memory. Raises PolicyError if it is that of other agents or another policy."""
