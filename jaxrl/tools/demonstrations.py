@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,7 @@ def film(files: Sequence[Path], number: int | None, out: Path, scene: SceneFrame
         )
     chosen = _numbered(files) if number is None else iter([_chosen(files, number)])
     if scene is None:
-        frames = list(_frames(chosen, cameras[0]))
+        frames = list(islice(_frames(chosen, cameras[0]), _FRAMES))
     else:
         frames = scene(files[0], _first(chosen), number is None)[:_FRAMES]
     write_film(out, frames, frame_seconds=_SECONDS, longest=_LONGEST)
@@ -85,11 +86,9 @@ def _check(files: Sequence[Path], number: int | None) -> None:
 
 
 def _numbered(files: Sequence[Path]) -> Iterator[tuple[int, Path, Episode]]:
-    number = 0
-    for file in files:
-        for one in episodes([file]):
-            number += 1
-            yield number, file, one
+    every = ((file, one) for file in files for one in episodes([file]))
+    for number, (file, one) in enumerate(every, 1):
+        yield number, file, one
 
 
 def _chosen(files: Sequence[Path], number: int) -> tuple[int, Path, Episode]:
@@ -102,13 +101,9 @@ def _chosen(files: Sequence[Path], number: int) -> tuple[int, Path, Episode]:
 
 
 def _frames(chosen: Iterable[tuple[int, Path, Episode]], camera: int) -> Iterator[Frame]:
-    count = 0
     for number, _, one in chosen:
         earned = np.concatenate([[0.0], np.cumsum(one.reward + one.group_reward)])
         for time, pixels in enumerate(one.obs[camera]):
-            count += 1
-            if count > _FRAMES:
-                return
             caption = f"episode {number}   step {time}   reward {earned[time]:.2f}"
             yield Frame(_picture(pixels), caption, ends=time == len(one.reward))
 

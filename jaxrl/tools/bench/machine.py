@@ -78,8 +78,7 @@ def _accelerator(variables: Mapping[str, str]) -> Accelerator:
         text = _output([sys.executable, "-c", _DEVICES], environment={**os.environ, **variables})
     except subprocess.CalledProcessError as error:
         text = (error.stderr.strip().splitlines() or ["no message"])[-1]
-        hint = "--device, its installation and JAX_PLATFORMS"
-        raise MachineError(f"JAX does not start: {text}. Check {hint}.") from None
+        raise MachineError(f"JAX does not start: {text}. Check --device, its installation and JAX_PLATFORMS.") from None
     except subprocess.TimeoutExpired:
         raise MachineError(
             f"JAX does not start within {_SECONDS:.0f} s: is another process holding the device?"

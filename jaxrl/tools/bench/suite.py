@@ -169,12 +169,7 @@ def _run(command: list[str], folder: str, environment: dict[str, str], timeout: 
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            _end(process)
+            platforms.end_session(process, kill=True)
+            process.wait()
         log.seek(0)
         return code, log.read().decode("utf-8", "replace").strip()[-_TAIL:]
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the process and of its children."""
-    platforms.end_session(process, kill=True)
-    process.wait()

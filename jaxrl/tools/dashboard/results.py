@@ -44,7 +44,8 @@ class Results:
     def table(self) -> list[dict[str, Any]]:
         """One row per run, the one that wrote last on top."""
         with self._lock:
-            found = dict(self._found())
+            alone = _is_run(self.root)
+            found = {self.root.name: self.root} if alone else dict(self._below(self.root, _DEEP))
             self._runs = {name: self._runs.get(name) or LiveRun(path, name) for name, path in found.items()}
             now, rows, deadline = time.time(), [], time.monotonic() + _SECONDS
             for run in sorted(self._runs.values(), key=lambda run: run.behind):  # a long one does not hold up others
@@ -68,12 +69,6 @@ class Results:
             return None
         film = last_film(run.folder)
         return film if film is not None and film.is_file() and not film.is_symlink() else None
-
-    def _found(self) -> Iterator[tuple[str, Path]]:
-        if _is_run(self.root):
-            yield self.root.name, self.root
-            return
-        yield from self._below(self.root, _DEEP)
 
     def _below(self, folder: Path, deep: int) -> Iterator[tuple[str, Path]]:
         try:

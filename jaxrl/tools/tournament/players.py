@@ -122,13 +122,10 @@ class Entry:
             return [last if step is None else last._replace(name=f"{word.label}@{step}")]
         found = {name: self._earlier(word, run, of) for name, of in newest.items()}
         count = min(map(len, found.values()))  # behaviors save at other steps: they are matched from the newest on
-        together = list(zip(*(of[len(of) - count :] for of in found.values()), strict=True))
-        players = [
-            self._player(
-                f"{word.label}@{of[0].name}", newest, dict(zip(found, (one.policy for one in of), strict=True))
-            )
-            for of in together
-        ]
+        players = []
+        for together in zip(*(of[len(of) - count :] for of in found.values()), strict=True):
+            policies = {name: one.policy for name, one in zip(found, together, strict=True)}
+            players.append(self._player(f"{word.label}@{together[0].name}", newest, policies))
         return [*spread(players, self._most), last]
 
     def _earlier(self, word: Word, run: Path, newest: Trained) -> list[Earlier]:

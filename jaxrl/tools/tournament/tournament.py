@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Callable, Sequence
 from itertools import combinations
@@ -110,7 +109,7 @@ def tournament(
 def write(standings: Standings, folder: Path) -> list[Path]:
     """tournament.json, games.csv and tournament.png (where matplotlib is there); the files. Raises ArtifactError."""
     paths = [folder / "tournament.json", folder / "games.csv"]
-    files.write_text(paths[0], json.dumps(_document(standings), indent=4) + "\n")
+    files.write_json(paths[0], _document(standings))
     files.write_text(paths[1], _csv(standings))
     picture = _png(standings.players, standings.ratings, standings.shares(), standings.order)
     if picture is not None:
