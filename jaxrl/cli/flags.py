@@ -5,28 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
-from jaxrl.settings import (
-    CheckpointSettings,
-    EngineSettings,
-    EnvironmentSettings,
-    RecordSettings,
-    RunSettings,
-    TorchSettings,
-)
+from jaxrl.settings import RunSettings
 from jaxrl.settings.inheritance import EVERY_LISTED, merge
 from jaxrl.settings.records import USUAL_PROJECT, USUAL_STORE
-from jaxrl.settings.section import Section, SettingsError
+from jaxrl.settings.section import SettingsError
 from jaxrl.settings.sweep import overrides_of, parsed
-
-_SECTIONS: dict[str, type[Section]] = {
-    "env_settings": EnvironmentSettings,
-    "checkpoint_settings": CheckpointSettings,
-    "engine_settings": EngineSettings,
-    "torch_settings": TorchSettings,
-    "record_settings": RecordSettings,
-}
 
 _VALUES: tuple[tuple[str, str, type, str], ...] = (
     ("--env", "env_settings.env_path", str, "PATH"),
@@ -129,7 +114,8 @@ def add_host_flags(parser: argparse.ArgumentParser) -> None:
 
 def _help(key: str, with_default: bool = False) -> str:
     section, name = key.split(".")
-    field = _SECTIONS[section].model_fields[name]
+    kind: Any = RunSettings.model_fields[section].annotation
+    field = (get_args(kind) or (kind,))[0].model_fields[name]  # a section that is optional is one or None
     default = f" (default: {'none' if field.default is None else field.default})" if with_default else ""
     return f"{field.description}{default}".replace("%", "%%")
 
