@@ -52,11 +52,7 @@ class Row(NamedTuple):
     key: Key
     first: Sequence[float]
     second: Sequence[float]
-
-    @property
-    def ratio(self) -> Ratio:
-        """Of the costs."""
-        return ratio_of(self.key, self.first, self.second)
+    ratio: Ratio
 
 
 def ratio_of(key: Key, first: Sequence[float], second: Sequence[float]) -> Ratio:
@@ -81,7 +77,7 @@ def comparison(first: Measured, second: Measured) -> tuple[list[Row], list[str]]
             f"{quick.path} was measured with --quick and {full.path} without: sizes differ; measure both the same way."
         )
     before, after = ({k: v for k, v in values_of(m.lines).items() if _comparable(k, v)} for m in (first, second))
-    rows = [Row(key, before[key], after[key]) for key in before if key in after]
+    rows = [Row(key, old, after[key], ratio_of(key, old, after[key])) for key, old in before.items() if key in after]
     if not rows:
         raise JaxrlError(f"{first.path} and {second.path} have no benchmark in common that ended well in both.")
     alone = sorted({key.benchmark for key in before.keys() ^ after.keys()} - {row.key.benchmark for row in rows})
