@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from jaxrl.settings import RunSettings
     from jaxrl.tools.doctor.findings import Finding
 
-FIT, UNFIT = 0, 1
-"""Exit codes."""
 BUILD_SECONDS, EDITOR_SECONDS = 60.0, 10.0
 
 
@@ -37,7 +35,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print each finding as it is made. Raises SettingsError for a configuration that cannot be read."""
+    """Print each finding as it is made; 1 if one failed. Raises SettingsError for a CONFIG that cannot be read."""
     from jaxrl.tools.doctor.findings import Outcome
 
     settings, counts = _settings(given), dict.fromkeys(Outcome, 0)
@@ -47,7 +45,7 @@ def run(given: argparse.Namespace) -> int:
             print(line, flush=True)
     told = [f"{counts[kind]} {word}" for kind, word in ((Outcome.FAIL, "failed"), (Outcome.WARN, "to look at"))]
     print(f"{sum(counts.values())} checks, {', '.join(told)}.")
-    return UNFIT if counts[Outcome.FAIL] else FIT
+    return 1 if counts[Outcome.FAIL] else 0
 
 
 def _findings(settings: RunSettings, *, alone: bool, written: bool) -> Iterator[Finding]:

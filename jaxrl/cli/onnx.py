@@ -10,9 +10,6 @@ if TYPE_CHECKING:
     from jaxrl.settings import RunSettings
     from jaxrl.types import BehaviorSpec
 
-FITS, REFUSED = 0, 1
-"""Exit codes."""
-
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """`check` and its flags."""
@@ -32,7 +29,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print a line for each check; the exit code says whether Unity takes the model."""
+    """Print a line for each check; 1 if Unity refuses the model."""
     from jaxrl.artifacts.onnx.check import examine
     from jaxrl.artifacts.onnx.findings import Outcome
 
@@ -44,7 +41,7 @@ def run(given: argparse.Namespace) -> int:
         print(f"{finding.outcome:<13}{finding.check:<10}{finding.text}{remedy}")
     refused = any(finding.outcome is Outcome.REFUSED for finding in findings)
     print("Unity refuses this model." if refused else "Unity takes this model.")
-    return REFUSED if refused else FITS
+    return 1 if refused else 0
 
 
 def _behavior(given: argparse.Namespace) -> tuple[str, BehaviorSpec | None]:
