@@ -32,8 +32,9 @@ from PIL import Image
 
 from jaxrl.envs.player.channels import pack_stats
 from jaxrl.envs.player.messages import PlayerMessages
+from jaxrl.envs.protobuf import RUNNING
 from jaxrl.envs.unity.client import UnityClient, introduced
-from jaxrl.envs.unity.communicator import OK, check_status, parse
+from jaxrl.envs.unity.communicator import check_status, parse
 from jaxrl.envs.unity.side_channels import ChannelManager, StatsChannel
 from jaxrl.envs.workers.transport import decode_result, encode_result, through_bytes
 from jaxrl.types import (
@@ -342,7 +343,7 @@ def _odd(rng: random.Random, field: Any) -> Any:
         return number == 1
     if field.type == field.TYPE_ENUM:
         return rng.choice([kind.number for kind in field.enum_type.values] + [99])
-    return int(number) if abs(number) < 2**31 else OK
+    return int(number) if abs(number) < 2**31 else RUNNING
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ from google.protobuf.internal import builder
 
 from jaxrl.types import JaxrlError
 
+RUNNING, STOPPED = 200, 400
+"""What a message says of its sender: `header.status`."""
 _OBJECTS = "mlagents_envs.communicator_objects"
 _MARK = "serialized_pb=_b("
 
@@ -65,6 +67,13 @@ def messages() -> Any:
     for module in _register_messages():
         names |= {key: value for key, value in vars(module).items() if not key.startswith("_") and key != "DESCRIPTOR"}
     return SimpleNamespace(**names)
+
+
+def new_message(status: int = RUNNING, text: str = "") -> Any:
+    """A `UnityMessageProto` that says only how its sender is."""
+    message = messages().UnityMessageProto()
+    message.header.status, message.header.message = status, text
+    return message
 
 
 def message_module(name: str) -> ModuleType:

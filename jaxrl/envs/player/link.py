@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from jaxrl.envs.player.messages import RUNNING
-from jaxrl.envs.protobuf import messages
+from jaxrl.envs.protobuf import RUNNING, messages
 from jaxrl.types import JaxrlError
 
 EDITOR_PORT = 5004

@@ -17,14 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.protobuf import messages
+from jaxrl.envs.protobuf import messages, new_message
 from jaxrl.envs.sensors import IMAGE_PROPERTIES, IMAGE_PROPERTIES_LAST, SensorError, WireSensor, wire_sensor
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, JaxrlError, ObservationSpec
 
 COMMUNICATION_VERSION = "1.5.0"
 PACKAGE_VERSION = "3.0.0"
-RUNNING = 200
-STOPPED = 400
 Column = np.ndarray | list[bytes]
 """Of N agents: uint8 [N, L], or bytes of any length for each."""
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -40,17 +38,16 @@ class PlayerMessages:
 
     def __init__(self, name: str, spec: BehaviorSpec, teams: int = 1, first_team: int = 0) -> None:
         """`name`: without team, as in `DungeonEscape`. Raises JaxrlError: a sensor that no player can send."""
-        self._proto = messages()
         self._name = name
         self._behavior_ids = tuple(f"{name}?team={team}" for team in range(first_team, first_team + teams))
         self._introduced: set[str] = set()
         self._spec = spec
-        self._numbers = {field.name: field.number for field in self._proto.AgentInfoProto.DESCRIPTOR.fields}
+        self._mask = _number("AgentInfoProto", "action_mask")
         self._obs = ObservationWriter(spec)
 
     def handshake(self) -> Any:
         """The first message: who speaks, which protocol and what it can do. Specs follow with the first agents."""
-        message = self.status(RUNNING)
+        message = new_message()
         output = message.unity_output.rl_initialization_output
         output.name = self._name
         output.communication_version = COMMUNICATION_VERSION
@@ -59,18 +56,11 @@ class PlayerMessages:
             setattr(output.capabilities, field.name, True)
         return message
 
-    def status(self, status: int, text: str = "") -> Any:
-        """A message that says only how the player is: 200 running, 400 stopped."""
-        message = self._proto.UnityMessageProto()
-        message.header.status = status
-        message.header.message = text
-        return message
-
     def output(self, steps: Sequence[BehaviorMessage], side_channel: bytes) -> Any:
         """Of each team that has any, agents that ended, then agents that ask for a decision; with the first of them
         also how to read them.
         """
-        message = self.status(RUNNING)
+        message = new_message()
         message.unity_output.rl_output.side_channel = side_channel
         self.add(message, steps)
         return message
@@ -139,7 +129,7 @@ class PlayerMessages:
     def _add_deciding(self, infos: Any, steps: BehaviorMessage) -> None:
         deciding = steps.deciding
         forbidden = ~deciding.action_mask  # on the wire True means: not allowed
-        mask = byte_column(field_head(self._numbers["action_mask"], forbidden.shape[1]), forbidden)
+        mask = byte_column(field_head(self._mask, forbidden.shape[1]), forbidden)
         rows = zip(*(column.tolist() for column in deciding[:4]), self._obs.write(mask, deciding.obs), strict=True)
         for agent_id, group_id, reward, group_reward, rest in rows:
             infos.add(id=agent_id, group_id=group_id, reward=reward, group_reward=group_reward).MergeFromString(rest)
@@ -158,7 +148,8 @@ class ObservationWriter:
     """Writes the observations of one behavior. Raises JaxrlError: bytes that are no image."""
 
     def __init__(self, spec: BehaviorSpec) -> None:
-        self._columns = tuple(_column_of(sensor) for sensor in spec.observations)
+        wires = [_announced(sensor) for sensor in spec.observations]
+        self._columns = tuple(_pictures(wire) if wire.spec.dtype == "uint8" else _floats(wire) for wire in wires)
 
     def write(self, first: np.ndarray, obs: tuple[np.ndarray, ...]) -> list[bytes]:
         """Serialized fields of N agents: uint8 `first` [N, L], then one observation [N, *shape] per sensor.
@@ -184,13 +175,6 @@ def field_head(field: int, length: int) -> bytes:
     return varint(field << 3 | 2) + varint(length)
 
 
-def _column_of(sensor: ObservationSpec) -> Callable[[np.ndarray], Column]:
-    wire = _announced(sensor)
-    if sensor.dtype == "uint8":
-        return _pictures(wire)
-    return _floats(wire)
-
-
 def _announced(sensor: ObservationSpec) -> WireSensor:
     """What messages say of it. Without marks a trainer would take the first axis for the height; here it is C."""
     if len(sensor.shape) == 3 and not any(sensor.dimension_property):
@@ -204,8 +188,9 @@ def _announced(sensor: ObservationSpec) -> WireSensor:
 def _floats(wire: WireSensor) -> Callable[[np.ndarray], Column]:
     observation, size = _described(wire), 4 * math.prod(wire.shape)
     inner = field_head(messages().ObservationProto.FloatData.DESCRIPTOR.fields_by_name["data"].number, size)
-    inner = observation.SerializeToString() + field_head(_number("float_data"), len(inner) + size) + inner
-    before = field_head(_observations(), len(inner) + size) + inner  # all but the floats, which come last
+    number, outer = _number("ObservationProto", "float_data"), _number("AgentInfoProto", "observations")
+    inner = observation.SerializeToString() + field_head(number, len(inner) + size) + inner
+    before = field_head(outer, len(inner) + size) + inner  # all but the floats, which come last
 
     def write(x: np.ndarray) -> Column:
         return byte_column(before, np.ascontiguousarray(x, "<f4").reshape(len(x), size // 4))
@@ -217,7 +202,8 @@ def _pictures(wire: WireSensor) -> Callable[[np.ndarray], Column]:
     observation, name = _described(wire), wire.spec.name
     observation.compression_type = messages().PNG
     observation.compressed_channel_mapping.extend(channel_mapping(wire.spec.shape[0]))
-    rest, number, outer = observation.SerializeToString(), _number("compressed_data"), _observations()
+    number, outer = _number("ObservationProto", "compressed_data"), _number("AgentInfoProto", "observations")
+    rest = observation.SerializeToString()
 
     def write(x: np.ndarray) -> Column:
         if x.dtype != np.uint8:
@@ -239,12 +225,8 @@ def _described(wire: WireSensor) -> Any:
     return observation
 
 
-def _number(field: str) -> int:
-    return messages().ObservationProto.DESCRIPTOR.fields_by_name[field].number
-
-
-def _observations() -> int:
-    return messages().AgentInfoProto.DESCRIPTOR.fields_by_name["observations"].number
+def _number(message: str, field: str) -> int:
+    return getattr(messages(), message).DESCRIPTOR.fields_by_name[field].number
 
 
 def _bytes_by_agent(columns: list[Column], fixed: bool) -> list[bytes]:

@@ -17,9 +17,9 @@ import numpy as np
 
 from jaxrl.envs.player.channels import PlayerChannels, pack_stats
 from jaxrl.envs.player.link import Link, PlayerError, PlayerOptions, TrainerGoneError
-from jaxrl.envs.player.messages import RUNNING, STOPPED, PlayerMessages
+from jaxrl.envs.player.messages import PlayerMessages
 from jaxrl.envs.player.teams import AreasOutcome, BehaviorPart, Teams
-from jaxrl.envs.protobuf import messages
+from jaxrl.envs.protobuf import STOPPED, messages, new_message
 from jaxrl.types import Action, Aggregation, BehaviorMessage, EnvironmentStat
 
 _IDLE_STEPS = 100_000
@@ -88,7 +88,7 @@ class _Player:
     def run(self) -> None:
         """Answer commands until the trainer is gone, which it tells by QUIT or by raising `TrainerGoneError`."""
         command = messages()
-        rl_input = self._link.exchange(self._messages[0].status(RUNNING)).rl_input
+        rl_input = self._link.exchange(new_message()).rl_input
         while rl_input.command != command.QUIT:
             self._channels.receive(rl_input.side_channel)
             if rl_input.command == command.RESET:
@@ -159,20 +159,19 @@ def serve(scene: ServedScene, options: PlayerOptions) -> None:
         raise ValueError(f"decision_period = {options.decision_period}: must be at least 1")
     _stop_on_signals()
     talks = [PlayerMessages(part.name, part.spec, part.teams, part.first_team) for part in scene.parts]
-    talk = talks[0]
     link = Link(options)
     try:
-        greeting = link.greet(talk.handshake())
+        greeting = link.greet(talks[0].handshake())
         _Player(scene, options, link, talks, greeting).run()
     except TrainerGoneError as reason:
         _logger.info("player stops: %s", reason)
     except _Terminated:
         _logger.info("player stops: told to by a signal")
-        link.goodbye(talk.status(STOPPED, "player was told to stop"))
+        link.goodbye(new_message(STOPPED, "player was told to stop"))
     except PlayerError:
         raise
     except Exception as error:
-        link.goodbye(talk.status(STOPPED, str(error)))
+        link.goodbye(new_message(STOPPED, str(error)))
         raise
     finally:
         link.close()

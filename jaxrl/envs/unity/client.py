@@ -15,15 +15,9 @@ from typing import Any
 
 from jaxrl import platforms
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
-from jaxrl.envs.protobuf import messages, register
+from jaxrl.envs.protobuf import messages, new_message, register
 from jaxrl.envs.sensors import WireSpec, unmarked_last
-from jaxrl.envs.unity.communicator import (
-    MESSAGE_MEGABYTES,
-    BrokenConnectionError,
-    Communicator,
-    CutOffMessage,
-    new_message,
-)
+from jaxrl.envs.unity.communicator import MESSAGE_MEGABYTES, BrokenConnectionError, Communicator, CutOffMessage
 from jaxrl.envs.unity.decode import InvalidMessage, decode_spec, decode_steps
 from jaxrl.envs.unity.launch import stop_process
 from jaxrl.envs.unity.side_channels import ChannelManager, SilentChannel

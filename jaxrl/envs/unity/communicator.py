@@ -19,7 +19,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure, PortTakenError
-from jaxrl.envs.protobuf import messages
+from jaxrl.envs.protobuf import RUNNING, STOPPED, messages, new_message
 from jaxrl.envs.unity.decode import InvalidMessage
 from jaxrl.envs.unity.peers import Peers, describe
 from jaxrl.envs.unity.ports import addresses, port_in_use, port_problem, target
@@ -27,9 +27,7 @@ from jaxrl.envs.unity.ports import addresses, port_in_use, port_problem, target
 logger = logging.getLogger(__name__)
 
 _SERVICE = "communicator_objects.UnityToExternalProto"
-OK = 200
-"""Status of a player that runs."""
-_UNSET, _SHUTDOWN = 0, 400
+_UNSET = 0
 _CALLS = 2  # a player sends one message at a time, and may say goodbye while it waits for the answer to another
 _SLICE = 0.05  # seconds between two looks at the process and the connection
 _LAST_WORD = 0.2  # seconds in which a connection tells that its player has ended
@@ -112,9 +110,9 @@ class Communicator:
         missing = NotConnectedError(_START_TIMEOUT.format(seconds=self.patience, port=self.port, place=place))
         self._opened.set()
         introduction = self._receive(poll_callback, missing)
-        check_status(introduction, (OK, _UNSET))
+        check_status(introduction, (RUNNING, _UNSET))
         self._send(_wrap(inputs))
-        check_status(self._receive(poll_callback, missing), (OK, _UNSET))
+        check_status(self._receive(poll_callback, missing), (RUNNING, _UNSET))
         return introduction.unity_output
 
     def exchange(self, inputs: Any, poll_callback: Callable[[], None] | None = None) -> Any:
@@ -139,7 +137,7 @@ class Communicator:
             return False
         told = bool(self._waiting)
         for _ in range(max(len(self._waiting), 1)):  # one for each call: a goodbye may come beside another
-            self._outbox.put(new_message(_SHUTDOWN).SerializeToString())
+            self._outbox.put(new_message(STOPPED).SerializeToString())
         server.stop(_STOP if told else None).wait(_STOP + 0.5)
         self._pool.shutdown()
         return told
@@ -268,13 +266,6 @@ def _up_to_its_end(requests: Iterator[bytes]) -> Iterator[bytes]:
         yield from requests
 
 
-def new_message(status: int = OK) -> Any:
-    """An empty `UnityMessageProto` with its status set."""
-    message = messages().UnityMessageProto()
-    message.header.status = status
-    return message
-
-
 def parse(data: bytes) -> Any:
     """A `UnityMessageProto` of what a player sent. Raises InvalidMessage if these bytes are none."""
     try:
@@ -289,9 +280,9 @@ def _wrap(inputs: Any) -> Any:
     return message
 
 
-def check_status(message: Any, accepted: tuple[int, ...] = (OK,)) -> None:
+def check_status(message: Any, accepted: tuple[int, ...] = (RUNNING,)) -> None:
     """Raise EnvironmentFailure for another status, EnvironmentClosed for that of a player that stops."""
     if message.header.status not in accepted:
         reason = message.header.message or "it quit, or play mode was stopped in the Editor"
-        kind = EnvironmentClosed if message.header.status == _SHUTDOWN else EnvironmentFailure
+        kind = EnvironmentClosed if message.header.status == STOPPED else EnvironmentFailure
         raise kind(f"the environment closed (status {message.header.status}): {reason}")
