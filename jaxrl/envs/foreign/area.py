@@ -77,6 +77,13 @@ class WrappedArea:
         """What its own `reset` answers."""
         return self._env.reset(seed=seed, options=None if options is None else dict(options))
 
+    def _stepped(self, actions: Any, expected: str) -> tuple[Any, ...]:
+        """What its own `step` answers. Raises ValueError if that is not five values."""
+        answer: Any = self._env.step(actions)
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            raise ValueError(f"returned {handed_back(answer)}, expected {expected}")
+        return answer
+
 
 def mappings(infos: Any) -> dict[Any, Mapping[Any, Any]]:
     """Those of the agents that have any."""

@@ -86,7 +86,9 @@ class Draft:
 
 def _message(spec: BehaviorSpec, ended: list[Report], asking: list[Report]) -> BehaviorMessage:
     everybody = ended + asking
-    obs = tuple(_stacked(spec, everybody, sensor) for sensor in range(len(spec.observations)))
+    obs = tuple(map(np.stack, zip(*(report.obs for report in everybody), strict=True)))
+    for sensor, array in zip(spec.observations, obs, strict=True):
+        _check_finite(f"sensor {sensor.name!r}", array, everybody)
     rewards = np.array([(report.reward, report.group_reward) for report in everybody], np.float32)
     _check_finite("reward", rewards, everybody)
     ids = np.array([(report.agent_id, report.group_id) for report in everybody], np.int64)
@@ -99,12 +101,6 @@ def _message(spec: BehaviorSpec, ended: list[Report], asking: list[Report]) -> B
         infos={report.agent_id: report.infos for report in everybody if report.infos},
         taken=_taken(everybody),
     )
-
-
-def _stacked(spec: BehaviorSpec, reports: list[Report], sensor: int) -> np.ndarray:
-    array = np.stack([report.obs[sensor] for report in reports])
-    _check_finite(f"sensor {spec.observations[sensor].name!r}", array, reports)
-    return array
 
 
 def _check_finite(what: str, values: np.ndarray, reports: list[Report]) -> None:

@@ -75,14 +75,10 @@ class ObservationReader:
     def _encoded(self, leaf: _Leaf, observation: Any) -> np.ndarray:
         try:
             return leaf.encode(part_at(observation, leaf.path))
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise ObservationError(f"sensor {leaf.spec.name!r}: {_words(error)}") from error
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, LookupError):
-        return f"there is no part {error}"
-    return str(error)
+        except LookupError as error:
+            raise ObservationError(f"sensor {leaf.spec.name!r}: there is no part {error}") from error
+        except (ArithmeticError, TypeError, ValueError) as error:
+            raise ObservationError(f"sensor {leaf.spec.name!r}: {error}") from error
 
 
 def _holds_mask(space: spaces.Space, mask_size: int) -> bool:

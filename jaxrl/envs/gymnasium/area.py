@@ -39,11 +39,8 @@ class GymnasiumArea(WrappedArea):
 
     def step(self, actions: Mapping[Any, Any]) -> AreaOutcome:
         """As `reset`."""
-        answer: Any = self._env.step(actions[AGENT])
-        if not isinstance(answer, tuple) or len(answer) != 5:
-            expected = "(observation, reward, terminated, truncated, info)"
-            raise ValueError(f"returned {handed_back(answer)}, expected {expected}, as Gymnasium (not gym) has it")
-        return _outcome(*answer)
+        expected = "(observation, reward, terminated, truncated, info), as Gymnasium (not gym) has it"
+        return _outcome(*self._stepped(actions[AGENT], expected))
 
 
 def _outcome(obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) -> AreaOutcome:

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel, turn_based_aec_to_parallel
 
-from jaxrl.envs.foreign.area import AreaOutcome, WrappedArea, handed_back, mappings
+from jaxrl.envs.foreign.area import AreaOutcome, WrappedArea, mappings
 
 
 class PettingZooArea(WrappedArea):
@@ -49,11 +49,8 @@ class PettingZooArea(WrappedArea):
 
     def step(self, actions: Mapping[Any, Any]) -> AreaOutcome:
         """As `reset`."""
-        answer: Any = self._env.step(dict(actions))
-        if not isinstance(answer, tuple) or len(answer) != 5:
-            expected = "(observations, rewards, terminations, truncations, infos), as PettingZoo 1.24 has it"
-            raise ValueError(f"returned {handed_back(answer)}, expected {expected}")
-        return self._outcome(*answer)
+        expected = "(observations, rewards, terminations, truncations, infos), as PettingZoo 1.24 has it"
+        return self._outcome(*self._stepped(dict(actions), expected))
 
     def _outcome(self, obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any) -> AreaOutcome:
         """Who has a flag is over, also where the environment lists it still."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from jaxrl.envs.foreign.area import AreaOutcome, WrappedArea, handed_back, mappings
+from jaxrl.envs.foreign.area import AreaOutcome, WrappedArea, mappings
 
 ALL = "__all__"
 
@@ -42,14 +42,11 @@ class MultiAgentArea(WrappedArea):
 
     def step(self, actions: Mapping[Any, Any]) -> AreaOutcome:
         """As `reset`."""
-        answer: Any = self._env.step(dict(actions))
-        if not isinstance(answer, tuple) or len(answer) != 5:
-            expected = "(observations, rewards, terminateds, truncateds, infos)"
-            raise ValueError(f"returned {handed_back(answer)}, expected {expected}")
-        terminated, truncated = answer[2], answer[3]
+        expected = "(observations, rewards, terminateds, truncateds, infos)"
+        obs, reward, terminated, truncated, infos = self._stepped(dict(actions), expected)
         if ALL not in terminated:
             raise ValueError(f"returned terminateds without {ALL!r}, which says whether the episode of all is over")
-        return self._outcome(answer[0], answer[1], terminated, truncated, answer[4])
+        return self._outcome(obs, reward, terminated, truncated, infos)
 
     def _outcome(self, obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any) -> AreaOutcome:
         self._living |= dict.fromkeys(obs)

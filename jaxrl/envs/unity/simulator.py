@@ -35,13 +35,8 @@ def make_factory(path: str | None, settings: RunSettings, log_folder: str) -> En
         "editor_wait": options.editor_wait,
         "env_args": tuple(options.env_args or ()),
         "num_areas": options.num_areas,
-        "width": engine.width,
-        "height": engine.height,
-        "quality_level": engine.quality_level,
-        "time_scale": engine.time_scale,
-        "target_frame_rate": engine.target_frame_rate,
-        "capture_frame_rate": engine.capture_frame_rate,
         "log_folder": log_folder,
+        **engine.model_dump(exclude={"no_graphics", "no_graphics_monitor"}),  # of which the worker decides
     }
     return partial(make_unity, arguments, options.seed, engine.no_graphics, engine.no_graphics_monitor)
 

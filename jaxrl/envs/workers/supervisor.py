@@ -202,7 +202,13 @@ class Supervisor:
         self._fail(text, WorkerError(report.trace), report.kind, hangs=False)
 
     def _fail_for_silence(self, cause: ChannelClosedError | ChannelTimeoutError | None) -> None:
-        text = _why_silent(self.handle, self.doing, self._since, cause)
+        """The worker has died, or hangs; in words, with what to do."""
+        known = self.handle.diagnose(_EXIT_SECONDS if isinstance(cause, ChannelClosedError) else 0.0)
+        if self.handle.has_ended():
+            text = f"died during its {self.doing}: {known}. {_ADVICE_DEAD[self.doing == START]}"
+        else:
+            waited = time.monotonic() - self._since
+            text = f"has not answered its {self.doing} for {waited:.1f} s: {known}. {_ADVICE_SILENT}"
         self._fail(text, cause, FaultKind.FAULT, hangs=True)
 
     def _fail(self, text: str, cause: Exception | None, kind: FaultKind, *, hangs: bool) -> None:
@@ -247,17 +253,6 @@ class Supervisor:
             known = self.handle.diagnose(0.0)
             self._failure = f"environment worker {self.number} cannot be started again, it does not end: {known}"
             raise EnvironmentFailure(f"{self._failure}. End it by hand, then continue with --resume")
-
-
-def _why_silent(
-    handle: WorkerHandle, doing: str, since: float, cause: ChannelClosedError | ChannelTimeoutError | None
-) -> str:
-    """Whether the worker died or hangs in its `doing`, begun at `since` (time.monotonic), and what to do."""
-    known = handle.diagnose(_EXIT_SECONDS if isinstance(cause, ChannelClosedError) else 0.0)
-    if handle.has_ended():
-        return f"died during its {doing}: {known}. {_ADVICE_DEAD[doing == 'start-up']}"
-    waited = time.monotonic() - since
-    return f"has not answered its {doing} for {waited:.1f} s: {known}. {_ADVICE_SILENT}"
 
 
 class Retirement:
