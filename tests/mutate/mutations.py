@@ -72,8 +72,8 @@ MUTATIONS = (
     Mutation(
         "A11",
         "rollout/booking/episodes.py",
-        "self.sums = np.pad(self.sums, [*more, (0, 0)])",
-        "self.sums = np.zeros_like(np.pad(self.sums, [*more, (0, 0)]))",
+        "self.sums, self.lengths = fit(self.sums, rows, members), ",
+        "self.sums, self.lengths = np.zeros_like(fit(self.sums, rows, members)), ",
     ),
     Mutation(
         "A13",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxrl.rollout.booking.occupants import Places, Source, Team
+from jaxrl.rollout.booking.occupants import Places, Source, Team, fit
 from jaxrl.types import NO_GROUP, TerminalSteps
 
 
@@ -26,9 +26,7 @@ class EpisodeRecords(NamedTuple):
     last_rewards: list[float]
 
 
-NO_EPISODES = EpisodeRecords(
-    returns=[], lengths=[], group_rewards=[], mates_returns=[], group_returns=[], team_returns=[], last_rewards=[]
-)
+NO_EPISODES = EpisodeRecords(*([] for _ in EpisodeRecords._fields))
 
 
 class _Last(NamedTuple):
@@ -84,10 +82,8 @@ class Episodes:
 
     def resize(self, rows: int, members: int) -> None:
         """Make room; contents keep their place."""
-        more = [(0, rows - self.lengths.shape[0]), (0, members - self.lengths.shape[1])]
-        self.sums = np.pad(self.sums, [*more, (0, 0)])
-        self.lengths = np.pad(self.lengths, more)
-        self._mates, self._open, self._paid = (np.pad(x, more) for x in (self._mates, self._open, self._paid))
+        self.sums, self.lengths = fit(self.sums, rows, members), fit(self.lengths, rows, members)
+        self._mates, self._open, self._paid = (fit(x, rows, members) for x in (self._mates, self._open, self._paid))
         self._by_place = tuple(x.reshape(-1) for x in (pairs(self.sums), self.lengths, self._paid))
 
     def start(

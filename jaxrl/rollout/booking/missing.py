@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from jaxrl.envs.workers.restarts import Loss
-from jaxrl.rollout.booking.occupants import Occupant, Places, Source, places_of
+from jaxrl.rollout.booking.occupants import Occupant, Places, Source, fit, places_of
 from jaxrl.settings import EnvironmentSettings
 from jaxrl.types import BehaviorMessage, DecisionSteps, EnvMessage, TerminalSteps
 
@@ -39,8 +39,7 @@ class Overdue:
 
     def resize(self, rows: int, members: int) -> None:
         """Make room; contents keep their place."""
-        more = [(0, rows - self._at.shape[0]), (0, members - self._at.shape[1])]
-        self._of, self._at = np.pad(self._of, more), np.pad(self._at, more)
+        self._of, self._at = fit(self._of, rows, members), fit(self._at, rows, members)
 
     def message(self, sources: Iterable[Source]) -> None:
         """Agents of these sources ask."""

@@ -72,6 +72,14 @@ def places_of(homes: Sequence[Occupant], members: int) -> Places:
     return np.array([home.row * members + home.member for home in homes], np.int64)
 
 
+def fit(x: np.ndarray, rows: int, members: int, *, axis: int = 0, fill: float = 0) -> np.ndarray:
+    """`x` whose axes `axis` and the next are so long, contents in their place; `fill` in what is new."""
+    widths = [(0, 0)] * x.ndim
+    widths[axis] = (0, rows - x.shape[axis])
+    widths[axis + 1] = (0, members - x.shape[axis + 1])
+    return np.pad(x, widths, constant_values=fill)
+
+
 class Occupants:
     """Agent ids → slots, teams → rows, and the free rows. With `team_rows` a row holds a whole team."""
 

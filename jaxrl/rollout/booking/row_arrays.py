@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrl.rollout.booking.episodes import pairs, reward_columns
-from jaxrl.rollout.booking.occupants import Places
+from jaxrl.rollout.booking.occupants import Places, fit
 from jaxrl.rollout.booking.records import Ending, Gone, RowsMessage
 from jaxrl.types import BehaviorSpec, DecisionSteps
 
@@ -34,8 +34,8 @@ class _Kind:
 
     def resize(self, rows: int, members: int) -> None:
         """Room for so many; contents keep their place."""
-        self.obs = tuple(_fit(x, 1, rows, members) for x in self.obs)
-        self.action_mask = _fit(self.action_mask, 0, rows, members, fill=True)
+        self.obs = tuple(fit(x, rows, members, axis=1) for x in self.obs)
+        self.action_mask = fit(self.action_mask, rows, members, fill=True)
         self.last, self.newest = (tuple(by_place(x[i]) for x in self.obs) for i in range(2))
         self.masks = by_place(self.action_mask)
 
@@ -84,8 +84,8 @@ class RowArrays:
             kind.resize(rows, count)
         everybody = len(self._place)
         for name in ("alive", "gone_now", "_gone", "departed_with", "_reward", "_earned", "ending", "_deciding"):
-            setattr(self, name, _fit(getattr(self, name), 0, rows, everybody))
-        self._present = _fit(self._present, 1, rows, everybody)
+            setattr(self, name, fit(getattr(self, name), rows, everybody))
+        self._present = fit(self._present, rows, everybody, axis=1)
         self._by_place = _ByPlace(*map(by_place, (self._deciding, self._earned, self.ending, pairs(self._reward))))
 
     def begin_message(self) -> None:
@@ -230,11 +230,3 @@ def by_place(table: np.ndarray) -> np.ndarray:
 
 def _message(kind: _Kind, reward: Any, earned: Any, ending: Any, present: Any, deciding: Any) -> RowsMessage:
     return RowsMessage(kind.obs, kind.action_mask, reward, earned, ending, present, deciding)
-
-
-def _fit(x: np.ndarray, axis: int, rows: int, members: int, *, fill: float = 0) -> np.ndarray:
-    """`x` whose axes `axis` and the next are so long; `fill` in what is new."""
-    widths = [(0, 0)] * x.ndim
-    widths[axis] = (0, rows - x.shape[axis])
-    widths[axis + 1] = (0, members - x.shape[axis + 1])
-    return np.pad(x, widths, constant_values=fill)

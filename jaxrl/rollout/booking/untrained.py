@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
-from jaxrl.rollout.booking.occupants import Occupant, Occupants, Places, Source
+from jaxrl.rollout.booking.occupants import Occupant, Occupants, Places, Source, fit
 from jaxrl.rollout.booking.records import Ending
 from jaxrl.types import Action, ActionSpec, BehaviorMessage, JaxrlError, Taken
 
@@ -36,8 +36,7 @@ class UntrainedDecisions:
 
     def resize(self, rows: int, members: int) -> None:
         """Make room; contents keep their place."""
-        more = [(0, rows - self.open.shape[0]), (0, members - self.open.shape[1])]
-        self.open = np.pad(self.open, more)
+        self.open = fit(self.open, rows, members)
 
     def taken(self, messages: Mapping[Source, BehaviorMessage], occupants: Occupants) -> Found:
         """What was taken otherwise, of agents with an open decision; before the messages are booked.

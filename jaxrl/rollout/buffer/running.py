@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from jaxrl.rollout.booking.occupants import fit
 from jaxrl.rollout.booking.records import Ending, RowsMessage
 from jaxrl.rollout.buffer.pages import Pages
 
@@ -74,8 +75,7 @@ class RunningEpisodes:
 
     def fit(self, rows: int, members: int) -> None:
         """There are so many rows and members now."""
-        more, wider = rows - self._open.shape[0], members - self._open.shape[1]
-        if more or wider:
-            self.begin = np.pad(self.begin, (0, more))
-            self._finished = np.pad(self._finished, (0, more))
-            self._open = np.pad(self._open, [(0, more), (0, wider)])
+        if self._open.shape != (rows, members):
+            more = (0, rows - len(self.begin))
+            self.begin, self._finished = np.pad(self.begin, more), np.pad(self._finished, more)
+            self._open = fit(self._open, rows, members)
