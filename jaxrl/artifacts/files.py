@@ -84,11 +84,9 @@ def free_text(path: Path) -> str:
 
 def remedy(path: Path) -> str:
     """What makes room on the disk of `path`: the beginning of a sentence."""
-    return (
-        "Delete files on that disk, many small ones rather than large ones"
-        if lacks_inodes(path)
-        else ("Free disk space")
-    )
+    if lacks_inodes(path):
+        return "Delete files on that disk, many small ones rather than large ones"
+    return "Free disk space"
 
 
 def lacks_inodes(path: Path) -> bool:

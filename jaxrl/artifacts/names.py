@@ -90,7 +90,7 @@ def check_run_names(results_dir: Path, run_id: str) -> None:
         raise RunFolderError(
             f"--run-id {run_id[:20]}... is {longest} bytes long, this file system takes {limit}. Choose a shorter one."
         )
-    _check_path(results_dir, results_dir / run_id, _LONGEST_BELOW)
+    _check_path(results_dir, results_dir / run_id)
 
 
 def check_behavior_size(run: Path, name: str) -> None:
@@ -101,11 +101,11 @@ def check_behavior_size(run: Path, name: str) -> None:
             f"behavior name {name[:20]}... is {_size(name)} bytes long, and names of its checkpoints are longer: at "
             f"most {limit} fit into this file system. Rename it in Unity (Behavior Parameters) and in the YAML."
         )
-    _check_path(run.parent, run / name / name, _LONGEST_BELOW)
+    _check_path(run.parent, run / name / name)
 
 
-def _check_path(results_dir: Path, path: Path, below: int) -> None:
-    size, limit = _size(str(path.absolute())) + below, platforms.longest_path(nearest_existing(results_dir))
+def _check_path(results_dir: Path, path: Path) -> None:
+    size, limit = _size(str(path.absolute())) + _LONGEST_BELOW, platforms.longest_path(nearest_existing(results_dir))
     if size > limit:
         raise RunFolderError(
             f"--results-dir {str(results_dir)[:40]}...: paths of the run's files would be up to {size} bytes long, "

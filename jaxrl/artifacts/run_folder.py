@@ -87,15 +87,7 @@ class RunFolder:
 
     def holds_results(self) -> bool:
         """Whether the folder holds anything of a run worth keeping; player logs of a failed start-up do not count."""
-        marks = (
-            "configuration.yaml",
-            "*.onnx",
-            "run_logs/t*.json",
-            f"*/{EVENTS}",
-            *(f"*/{seed}/{EVENTS}" for seed in SEEDS),
-            "*/*.onnx",
-            "*/*.pt",
-        )
+        marks = ("configuration.yaml", "*.onnx", "run_logs/t*.json", "*/*.onnx", "*/*.pt")
         return any(True for mark in marks for _ in self.path.glob(mark)) or bool(self._behaviors())
 
     @contextmanager
@@ -107,11 +99,10 @@ class RunFolder:
         written.
         """
         asked = (options.resume, options.force, options.initialize_from, behaviors)
+        self.check(*asked, writes=False)  # what can be said without making the folder
         if only_evaluates(options):
-            self.check(*asked, writes=False)
             yield
             return
-        self.check(*asked, writes=False)  # what can be said without making the folder
         with RunLock(self.path):
             self.check(*asked)  # once more: another run may have come and gone
             try:

@@ -212,7 +212,6 @@ def _entry(step: int, onnx: Path, reward: float | None, auxiliary: Sequence[Path
 
 def _compare_versions(path: Path, saved: dict[str, Any]) -> None:
     """Warn about each version that differs from this program's, as far as both note it."""
-    known = {name: current for name, current in _metadata().items() if name in saved}
-    for name, current in known.items():
-        if saved[name] != current:
-            _log.warning("%s: %s was %s when the run was saved, now it is %s.", path, name, saved.get(name), current)
+    for name, current in _metadata().items():
+        if name in saved and saved[name] != current:
+            _log.warning("%s: %s was %s when the run was saved, now it is %s.", path, name, saved[name], current)

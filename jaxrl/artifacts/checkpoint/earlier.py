@@ -63,9 +63,6 @@ def read(folder: Path, name: str, template: Any) -> Any:
             entry: raw[entry].view(jnp.dtype(leaves[entry]["dtype"])).reshape(leaves[entry]["shape"]) for entry in raw
         }
         return trees.rebuild(template, arrays, leaves)
-    except OSError as error:
-        why = "is missing" if not path.exists() else f"cannot be read ({error.strerror or error})"
-        raise _lost(path, why) from error
     except (KeyError, ValueError, zipfile.BadZipFile) as error:
         raise _lost(path, f"does not fit this run ({error})") from error
 

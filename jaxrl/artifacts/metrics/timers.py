@@ -17,7 +17,7 @@ from typing import Any
 
 from jaxrl.artifacts import files
 from jaxrl.artifacts.metrics.statistics import Summary
-from jaxrl.artifacts.versions import versions
+from jaxrl.artifacts.versions import COMMUNICATOR_API, versions
 
 FORMAT = "0.1.0"
 
@@ -161,7 +161,7 @@ class Timers:
             "start_time_seconds": str(int(self._begun)),
             "end_time_seconds": str(int(time.time())),
             "command_line_arguments": " ".join(sys.argv),
-            "communication_protocol_version": "1.5.0",
+            "communication_protocol_version": COMMUNICATOR_API,
             **versions(),
         }
 

@@ -35,7 +35,11 @@ def observations_of(path: Path) -> tuple[ObservationSpec, ...]:
         graph = onnx.load(path, load_external_data=False).graph
     except (OSError, DecodeError) as error:
         raise ArtifactError(f"{path}: cannot be read as an ONNX model ({error})") from error
-    found = {int(match[1]): shape for match, shape in _inputs(graph) if match}
+    found = {
+        int(match[1]): tuple(axis.dim_value for axis in node.type.tensor_type.shape.dim[1:])  # without the batch
+        for node in graph.input
+        if (match := _INPUT.fullmatch(node.name))
+    }
     if sorted(found) != list(range(len(found))) or not found:
         names = ", ".join(node.name for node in graph.input) or "none"
         raise ArtifactError(
@@ -44,14 +48,6 @@ def observations_of(path: Path) -> tuple[ObservationSpec, ...]:
         )
     goals = _goals(path, graph)
     return tuple(_sensor(path, i, found[i], goal=i in goals) for i in range(len(found)))
-
-
-def _inputs(graph: onnx.GraphProto) -> list[tuple[re.Match[str] | None, tuple[int, ...]]]:
-    """Of each input, whether it is an observation, and its shape without the batch."""
-    return [
-        (_INPUT.fullmatch(node.name), tuple(axis.dim_value for axis in node.type.tensor_type.shape.dim[1:]))
-        for node in graph.input
-    ]
 
 
 def _sensor(path: Path, number: int, shape: tuple[int, ...], *, goal: bool) -> ObservationSpec:
