@@ -31,6 +31,7 @@ straight vector code. Arrays [A, 2] with areas in front would be loops of length
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import combinations
 from typing import NamedTuple
 
@@ -184,13 +185,8 @@ def _moved(agent: Particle, force: Spot) -> Particle:
 
 def _uncovered(state: SpreadState) -> Array:
     """Σ over landmarks of the distance of the nearest agent, float32 []."""
-    total = jnp.float32(0)
-    for landmark in state.landmarks:
-        first, *others = (_length(_offset(agent, landmark)) for agent in state.agents)
-        for distance in others:
-            first = jnp.minimum(first, distance)
-        total += first
-    return total
+    distances = ([_length(_offset(agent, landmark)) for agent in state.agents] for landmark in state.landmarks)
+    return sum((reduce(jnp.minimum, of_agents) for of_agents in distances), jnp.float32(0))
 
 
 def _touching(state: SpreadState) -> Array:

@@ -51,13 +51,10 @@ def layouts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Layouts:
             make(spec, shape, signals) for make in (torch_weights.action_value_layout, torch_weights.value_layout)
         )
         return {"actor": torch_weights.squashed_layout(spec, shape), "q1": q, "q2": q, "value": value, "target": value}
-    if settings.trainer_type == "poca":
-        critic = torch_weights.team_critic_layout(spec, shape, signals)
-        return {"actor": torch_weights.actor_layout(spec, shape), "critic": critic}
     if getattr(settings.hyperparameters, "shared_critic", False):
         return {"actor": torch_weights.shared_layout(spec, shape, signals)}
-    critic = torch_weights.value_layout(spec, shape, signals)
-    return {"actor": torch_weights.actor_layout(spec, shape), "critic": critic}
+    make = torch_weights.team_critic_layout if settings.trainer_type == "poca" else torch_weights.value_layout
+    return {"actor": torch_weights.actor_layout(spec, shape), "critic": make(spec, shape, signals)}
 
 
 def learner_of(
@@ -82,7 +79,7 @@ def learner_of(
     if "critic" in read:
         if read["critic"].max_team is not None:
             own["max_team"] = read["critic"].max_team
-        if not _equal(read["critic"].normalizer, actor.normalizer):
+        if not jax.tree.all(jax.tree.map(np.array_equal, read["critic"].normalizer, actor.normalizer)):
             remarks.append("the critic's own statistics of observations, which differ from the policy's: it now "
                            "sees what the policy sees")  # fmt: skip
     step = jnp.int32(min(checkpoint.step, LARGEST_STEP))
@@ -188,11 +185,6 @@ def _require_normalizer(found: Any, wanted: Any) -> None:
                 f"network_settings.normalize: got {given}, but the checkpoint holds {has} statistics of observation "
                 f"{i}: write {not given}"
             )
-
-
-def _equal(found: Any, other: Any) -> bool:
-    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(other), strict=True)
-    return all(np.array_equal(a, b) for a, b in pairs)
 
 
 def _moments(

@@ -38,6 +38,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -232,16 +233,11 @@ def _bind(where: str, env: Any, endless: Any, time_limits: bool) -> tuple[_Bound
 def _mask_method(env: Any, state: Any) -> str:
     """The method of `env` that says which discrete actions are allowed; the base class has one that only raises."""
     for method in _MASKS:
-        try:
-            jax.eval_shape(getattr(env, method, _none), state)
-            return method
-        except NotImplementedError:
-            continue
+        if hasattr(env, method):
+            with suppress(NotImplementedError):
+                jax.eval_shape(getattr(env, method), state)
+                return method
     return ""
-
-
-def _none(state: Any) -> Any:
-    raise NotImplementedError
 
 
 def _native(spaces: dict[Any, Any], actions: dict[Any, tuple[Array, Array]]) -> Any:
