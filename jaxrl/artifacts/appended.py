@@ -33,25 +33,20 @@ class AppendedFile:
 
     def append(self, data: bytes) -> None:
         """Hand the whole piece to the system, or nothing of it. Raises ArtifactError; the next one tries again."""
-        try:
+        with files.reported(self.path):
             file = self._open()
             file.seek(self._end)
             file.truncate()
             written = 0
             while written < len(data):
                 written += file.write(data[written:])
-        except OSError as error:
-            raise files.write_error(self.path, error) from error
         self._end += len(data)
 
     def close(self) -> None:
         """May be called twice. Raises ArtifactError."""
-        if self._file is None:
-            return
-        try:
-            self._file.close()
-        except OSError as error:
-            raise files.write_error(self.path, error) from error
+        if self._file is not None:
+            with files.reported(self.path):
+                self._file.close()
 
     def _open(self) -> io.FileIO:
         self._forget_deleted()

@@ -22,13 +22,19 @@ class ArtifactError(JaxrlError):
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[IO[bytes]]:
-    """As `unfinished.writing`. Raises ArtifactError when the disk is full or the folder cannot be written."""
+def reported(path: Path) -> Iterator[None]:
+    """Raises ArtifactError, as `write_error` has it, for an OSError within: that `path` cannot be written."""
     try:
-        with unfinished.writing(path) as file:
-            yield file
+        yield
     except OSError as error:
         raise write_error(path, error) from error
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """As `unfinished.writing`. Raises ArtifactError when the disk is full or the folder cannot be written."""
+    with reported(path), unfinished.writing(path) as file:
+        yield file
 
 
 def write_text(path: Path, text: str) -> None:

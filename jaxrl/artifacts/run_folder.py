@@ -132,14 +132,12 @@ class RunFolder:
         nothing can be written.
         """
         check_run_names(self.results_dir, self.run_id)
-        try:
+        with files.reported(self.path):  # that may lie below a folder that may not be entered
             self._check_folders(force)
             if resume:
                 self._check_resume()
             elif self.holds_results() and not force:
                 raise RunFolderError(f"{self.path} already holds a run. {_FLAGS}")
-        except OSError as error:  # below a folder that may not be entered
-            raise files.write_error(self.path, error) from error
         for name in behaviors:
             self.behavior(name)
         check_together(behaviors)
@@ -168,10 +166,8 @@ class RunFolder:
 
     def prepare(self) -> None:
         """Create the run's folder and run_logs, which the environments need at start-up. Keeps everything in it."""
-        try:
+        with files.reported(self.logs):
             self.logs.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise files.write_error(self.logs, error) from error
 
     def begin(self, resume: bool) -> None:
         """Call once when the environments run and training begins.
@@ -291,13 +287,10 @@ class RunFolder:
     def _check_writable(self) -> None:
         """A small file is really written and removed, because permission bits alone do not tell (networks, Windows)."""
         folder = files.nearest_existing(self.path)
-        try:
-            with tempfile.NamedTemporaryFile(dir=folder, prefix=".jaxrl-probe-") as probe:
-                probe.write(bytes(4096))
-                probe.flush()
-                os.fsync(probe.fileno())
-        except OSError as error:
-            raise files.write_error(self.path, error) from error
+        with files.reported(self.path), tempfile.NamedTemporaryFile(dir=folder, prefix=".jaxrl-probe-") as probe:
+            probe.write(bytes(4096))
+            probe.flush()
+            os.fsync(probe.fileno())
         if files.free_bytes(folder) < MIN_FREE_BYTES:
             raise RunFolderError(
                 f"{self.path}: the disk is almost full ({files.free_text(folder)}; at least {MIN_FREE_BYTES >> 20} MiB "

@@ -186,10 +186,8 @@ class TrainingStatus:
 def _set_aside(path: Path, error: ArtifactError) -> None:
     """A status that cannot be read makes room for a new one."""
     kept = path.with_name(path.name + DAMAGED)
-    try:
+    with files.reported(kept):
         unfinished.replace(path, kept)
-    except OSError as cause:
-        raise files.write_error(kept, cause) from cause
     _log.warning(
         "%s. It is kept as %s; lesson numbers and the list of checkpoints start from scratch.",
         str(error).rstrip("."), kept.name,

@@ -80,10 +80,8 @@ def prune(folder: Path) -> None:
     needed = {name for state in states if state is not None for name in _named(state)}
     for path in found:
         if path.name not in needed:
-            try:
+            with files.reported(path):
                 path.unlink()
-            except OSError as error:
-                raise files.write_error(path, error) from error
 
 
 def _named(state: Mapping[str, Any]) -> set[str]:
