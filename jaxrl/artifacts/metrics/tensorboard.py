@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue] made at import
 from tensorboardX.proto.summary_pb2 import Summary as SummaryProto  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboardX.record_writer import masked_crc32c
-from tensorboardX.summary import make_histogram, text
+from tensorboardX.summary import make_histogram, make_image, text
 
 from jaxrl.artifacts.appended import AppendedFile
 from jaxrl.artifacts.metrics.console import listing
@@ -78,13 +77,7 @@ class TensorBoardWriter:
             array = np.asarray(pixels)
             if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
                 raise JaxrlError(f"{tag}: got {array.dtype} {list(array.shape)}, expected a picture, uint8 [H, W, 3]")
-            png = io.BytesIO()
-            Image.fromarray(array).save(png, "PNG")
-            height, width, colors = array.shape
-            shown = SummaryProto.Image(
-                height=height, width=width, colorspace=colors, encoded_image_string=png.getvalue()
-            )
-            value = SummaryProto.Value(tag=tag, image=shown)
+            value = SummaryProto.Value(tag=tag, image=make_image(array))
             events.append(Event(wall_time=time.time(), step=step, summary=SummaryProto(value=[value])))
         self._append(events)
 
