@@ -298,10 +298,11 @@ def _remove_late(folder: Path) -> None:
 def _quiet() -> Iterator[None]:
     """Keep the array store from printing a hundred lines of tracebacks of its threads: the error itself reaches us.
 
-    After a failed write its other writes still report to an event loop that is closed by then, some of them only when
-    we have left, so the hook that drops those reports stays after an error.
+    After a failed write its other writes still report to an event loop that is closed by then, or to nobody, some of
+    them only when we have left, so what drops those reports stays after an error.
     """
     logger = logging.getLogger("absl")
+    logging.getLogger("asyncio").addFilter(_is_of_others)
     with _ARRAY_STORE:
         level, hook = logger.level, sys.unraisablehook
         logger.setLevel(logging.CRITICAL)
@@ -311,6 +312,11 @@ def _quiet() -> Iterator[None]:
             sys.unraisablehook = hook
         finally:
             logger.setLevel(level)
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    """Not of a write of the array store that failed beside the one whose error we have."""
+    return not ("exception was never retrieved" in str(record.msg) and "orbax" in str(record.msg))
 
 
 def _drop_late_reports(hook: Callable[[sys.UnraisableHookArgs], Any], report: sys.UnraisableHookArgs) -> None:
