@@ -13,7 +13,7 @@ from jaxrl.artifacts.metrics.console import setup_logging
 from jaxrl.artifacts.versions import version_line
 from jaxrl.cli import flags
 from jaxrl.cli.device import start_computing
-from jaxrl.cli.sweep import with_seed_of_sweep
+from jaxrl.cli.sweep import with_earlier_seed
 from jaxrl.cli.train import configuration
 from jaxrl.settings import load_run_settings, with_drawn_seed
 from jaxrl.training.interrupt import Interrupt
@@ -40,7 +40,7 @@ def run(given: argparse.Namespace) -> int:
     settings = load_run_settings(config, overrides, HYPERPARAMETER_TYPES)
     options = settings.checkpoint_settings
     # of the run that goes on: it says which episodes are held out
-    settings = with_drawn_seed(with_seed_of_sweep(settings, Path(options.results_dir, options.run_id)))
+    settings = with_drawn_seed(with_earlier_seed(settings, Path(options.results_dir, options.run_id)))
     with Interrupt() as interrupt:
         start_computing(settings.torch_settings.device)
         from jaxrl.training.host.imitation import imitate

@@ -163,7 +163,7 @@ def _asked(given: argparse.Namespace, console: rich.console.Console) -> _Asked:
     options = base.checkpoint_settings
     check_run_names(Path(options.results_dir), options.run_id)
     folder = Path(options.results_dir, options.run_id)
-    base = with_drawn_seed(with_seed_of_sweep(base, folder))
+    base = with_drawn_seed(with_earlier_seed(base, folder))
     return _Asked(config, overrides, points, base, folder, bool(given.search))
 
 
@@ -233,8 +233,8 @@ def _check(settings: RunSettings, source: str) -> None:
     check_run(settings, source)
 
 
-def with_seed_of_sweep(base: RunSettings, folder: Path) -> RunSettings:
-    """Settings of a sweep in `folder` that goes on: without a seed of their own, with the first that its runs had."""
+def with_earlier_seed(base: RunSettings, folder: Path) -> RunSettings:
+    """Settings of a run or sweep in `folder` that goes on: without a seed of their own, with the first that it had."""
     if not base.checkpoint_settings.resume or base.env_settings.seed >= 0:
         return base
     files = [*folder.glob("configuration.yaml"), *folder.glob("*/configuration.yaml")]
