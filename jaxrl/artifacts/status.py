@@ -13,12 +13,13 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from jaxrl import unfinished
 from jaxrl.artifacts import files
+from jaxrl.artifacts.checkpoint.notes import EpisodeNotes, Number, SumAndCount
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.versions import versions
 from jaxrl.settings.section import dotted
@@ -53,14 +54,6 @@ class _Best(_Saved):
     value: float
 
 
-_Number = float | Literal["inf", "-inf", "nan"]
-
-
-class _Episodes(BaseModel):
-    returns: list[_Number]
-    team_returns: list[_Number]
-
-
 class _Rule(BaseModel):
     value: float
     patience: int
@@ -73,9 +66,9 @@ class _Entries(BaseModel):
 
     checkpoints: list[_Saved] = []
     lesson_num: Annotated[int, Field(ge=0)] | list[Annotated[int, Field(ge=0)]] | None = None  # a list: by seed
-    smoothed: _Number = 0.0  # of an environment parameter, as `since_look`, see jaxrl.training.lessons
-    since_look: Annotated[list[_Number], Field(min_length=2, max_length=2)] = [0.0, 0]
-    lessons: _Episodes | None = None
+    smoothed: Number = 0.0  # of an environment parameter, as `since_look`, see jaxrl.training.lessons
+    since_look: SumAndCount = [0.0, 0]
+    lessons: EpisodeNotes | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
     best_checkpoint: _Best | None = None
     records: dict[str, str] = {}

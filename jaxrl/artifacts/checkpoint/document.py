@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from jaxrl import trust
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import manifest
+from jaxrl.artifacts.checkpoint.notes import Notes
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.versions import versions as current
 from jaxrl.settings.section import dotted
@@ -79,7 +80,7 @@ class _Document(BaseModel):
     behavior: str
     step: _Size
     spec: _Spec | _Nothing
-    settings: dict[str, Any]
+    settings: Notes
     versions: dict[str, str]
     created: float
     leaves: dict[str, _Leaf]

@@ -1,14 +1,15 @@
 """Policies of earlier selves on disk: `<run>/<Behavior>/self_play/<SHA-256>.npz`, written once for all checkpoints.
 
 A checkpoint names those that it needs, and a file is called after its content: one that is damaged is found, and two
-checkpoints with one snapshot share its file.
+checkpoints with one snapshot share its file. The folder may be somebody else's: a file is read up to the size of the
+policy, and only files with such names are deleted.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import zipfile
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,16 @@ import numpy as np
 
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import tree as trees
-from jaxrl.artifacts.checkpoint.document import METADATA, CheckpointError
+from jaxrl.artifacts.checkpoint.document import METADATA, CheckpointError, read_info
 from jaxrl.artifacts.checkpoint.loop import SELF_PLAY
-from jaxrl.artifacts.files import ArtifactError
+from jaxrl.artifacts.checkpoint.notes import SNAPSHOT_NAME
+from jaxrl.artifacts.npz import read_npz
+from jaxrl.regular_files import read_regular
 
 FOLDER = "self_play"
 ENDING = ".npz"
+_ENTRY_BYTES = 1024
+"""What a zip and NumPy write around an array, its name twice apart."""
 
 
 def pack(policy: Any) -> tuple[str, bytes]:
@@ -46,25 +51,17 @@ def write(folder: Path, packed: Mapping[str, bytes]) -> None:
             file.write(content)
 
 
-def check(folder: Path, state: Mapping[str, Any]) -> None:
-    """Raise CheckpointError unless all files that a checkpoint's SELF_PLAY names are there, every byte of them."""
+def check(folder: Path, state: Mapping[str, Any], template: Any) -> None:
+    """Raise CheckpointError unless all files that a checkpoint's SELF_PLAY names hold policies like `template`."""
+    leaves = trees.leaves_of(template)
     for name in _named(state):
-        _bytes(folder / FOLDER / name)
+        _arrays(folder / FOLDER / name, leaves)
 
 
 def read(folder: Path, name: str, template: Any) -> Any:
     """A policy in the form of `template`. Raises CheckpointError for a file that is missing, damaged or of others."""
-    path = folder / FOLDER / name
-    try:
-        with np.load(io.BytesIO(_bytes(path)), allow_pickle=False) as archive:
-            raw = {entry: archive[entry] for entry in archive.files}
-        leaves = trees.leaves_of(template)
-        arrays = {
-            entry: raw[entry].view(jnp.dtype(leaves[entry]["dtype"])).reshape(leaves[entry]["shape"]) for entry in raw
-        }
-        return trees.rebuild(template, arrays, leaves)
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise _lost(path, f"does not fit this run ({error})") from error
+    leaves = trees.leaves_of(template)
+    return trees.rebuild(template, _arrays(folder / FOLDER / name, leaves), leaves)
 
 
 def prune(folder: Path) -> None:
@@ -72,13 +69,13 @@ def prune(folder: Path) -> None:
 
     None where a checkpoint cannot be read. Raises ArtifactError.
     """
-    found = list((folder / FOLDER).glob("*"))
+    written = [path for path in (folder / FOLDER).glob(f"*{ENDING}") if re.fullmatch(SNAPSHOT_NAME, path.name)]
     try:
-        states = [files.read_json(path)["settings"].get(SELF_PLAY) for path in folder.glob(f"*/{METADATA}") if found]
-    except (ArtifactError, KeyError):
+        states = [read_info(path.parent).settings.get(SELF_PLAY) for path in folder.glob(f"*/{METADATA}") if written]
+    except CheckpointError:
         return
     needed = {name for state in states if state is not None for name in _named(state)}
-    for path in found:
+    for path in written:
         if path.name not in needed:
             with files.reported(path):
                 path.unlink()
@@ -91,9 +88,26 @@ def _named(state: Mapping[str, Any]) -> set[str]:
     return {name for name in names if name is not None}
 
 
-def _bytes(path: Path) -> bytes:
+def _arrays(path: Path, leaves: trees.Leaves) -> dict[str, np.ndarray]:
+    """Return the arrays of a policy with these `leaves`, without those of size zero. Raises CheckpointError."""
+    sizes = {name: trees.bytes_of(entry) for name, entry in leaves.items()}
+    sizes = {name: size for name, size in sizes.items() if size}
+    largest = sum(size + 2 * len(name) + _ENTRY_BYTES for name, size in sizes.items()) + _ENTRY_BYTES
+    content = _content(path, largest)
     try:
-        content = path.read_bytes()
+        raw = read_npz(io.BytesIO(content), largest)
+    except ValueError as error:
+        raise _lost(path, f"does not fit this run ({error})") from error
+    if {name: (x.shape, x.dtype) for name, x in raw.items()} != {name: ((n,), np.uint8) for name, n in sizes.items()}:
+        unlike = sorted(name for name in {*raw, *sizes} if name not in raw or raw[name].nbytes != sizes.get(name))
+        raise _lost(path, f"does not fit this run (arrays: {', '.join(unlike or sizes)[:200]})")
+    return {name: x.view(jnp.dtype(leaves[name]["dtype"])).reshape(leaves[name]["shape"]) for name, x in raw.items()}
+
+
+def _content(path: Path, largest: int) -> bytes:
+    """Return the bytes of a file that is called after them."""
+    try:
+        content = read_regular(path, largest)
     except OSError as error:
         why = f"cannot be read ({error.strerror or error})" if path.exists() else "is missing"
         raise _lost(path, why) from error

@@ -85,7 +85,7 @@ def stage(folder: Path, store: Any) -> Staged:
     path, error = folder / folders.REPLAY, None
     partial, leaves = unfinished.beside(path, unfinished.PARTIAL), trees.leaves_of(store)
     try:
-        needed = sum(_bytes(entry) for entry in leaves.values()) + _SLACK_BYTES
+        needed = sum(trees.bytes_of(entry) for entry in leaves.values()) + _SLACK_BYTES
         if files.free_bytes(partial) < needed:
             raise OSError(f"it needs about {needed / 2**20:.1f} MiB")
         unfinished.discard(partial)
@@ -110,10 +110,6 @@ def _pieces(leaf: Any) -> Iterator[np.ndarray]:
         for start in range(0, plain.shape[axis] if plain.size else 0, rows):
             sizes = (*[1] * axis, min(rows, plain.shape[axis] - start), *rest)
             yield np.asarray(jax.lax.dynamic_slice(plain, (*lead, start, *[0] * len(rest)), sizes))
-
-
-def _bytes(entry: Mapping[str, Any]) -> int:
-    return jnp.dtype(entry["dtype"]).itemsize * math.prod(entry["shape"])
 
 
 def restore(
@@ -152,7 +148,7 @@ def restore(
     arrays = {
         name: np.memmap(path / str(number), np.uint8, "r").view(jnp.dtype(entry["dtype"])).reshape(entry["shape"])
         for number, (name, entry) in enumerate(info.leaves.items())
-        if _bytes(entry)
+        if trees.bytes_of(entry)
     }
     return trees.rebuild(template, arrays, info.leaves)
 

@@ -7,6 +7,7 @@ arrays are read, typed PRNG keys remember their generator, and arrays of size ze
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,11 @@ def leaves_of(tree: Any) -> dict[str, dict[str, Any]]:
     Leaves may be JAX arrays, typed keys, numpy arrays, numpy or Python numbers. Raises TypeError for any other leaf.
     """
     return {path: _leaf_entry(path, leaf) for path, leaf in leaf_paths(tree)}
+
+
+def bytes_of(entry: Mapping[str, Any]) -> int:
+    """Return the bytes of a leaf's array."""
+    return jnp.dtype(entry["dtype"]).itemsize * math.prod(entry["shape"])
 
 
 def to_arrays(tree: Any) -> dict[str, np.ndarray]:

@@ -91,7 +91,7 @@ class HostRecorder(Recorder):
             if path is not None:
                 host_saver.resume(behavior, path)
                 if behavior.training and SELF_PLAY in (noted := read_info(path).settings):
-                    earlier.check(self.folder.behavior(behavior.name), noted[SELF_PLAY])
+                    earlier.check(self.folder.behavior(behavior.name), noted[SELF_PLAY], behavior.state.policy)
                 self.resumed[behavior.name] = path
         else:
             for of in (behavior, *behavior.exploiters):

@@ -13,15 +13,17 @@ import pytest
 import yaml
 
 from jaxrl.algorithms import ALGORITHMS
-from jaxrl.artifacts.checkpoint import earlier
+from jaxrl.artifacts.checkpoint import earlier, manifest
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.loop import SELF_PLAY
 from jaxrl.cli import main
+from jaxrl.settings.behavior import SelfPlaySettings
 from jaxrl.tools.tournament import tournament as module
 from jaxrl.tools.tournament.matches import Match, Record
 from jaxrl.tools.tournament.ratings import rate
 from jaxrl.tools.tournament.tournament import Standings, tournament
 from jaxrl.training.host.saver import Saved
+from jaxrl.training.self_play.game import Game
 from jaxrl.types import JaxrlError
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import quick_compilation
@@ -83,7 +85,11 @@ def saved(run: Path, env_args: Any = None, steps: Any = (10, 20), pool: bool = F
             packed = [earlier.pack(algorithm.init(jax.random.key(10 + i)).policy) for i in range(2)]
             earlier.write(run / "Bids", dict(packed))
             kept = [{"step": 5 * (i + 1), "weights": name} for i, (name, _) in enumerate(packed)]
-            snapshots = {SELF_PLAY: {"snapshots": kept[::-1], "playing": {}}}
+            game = Game(np.random.default_rng(0))
+            game.join("Bids", 0, SelfPlaySettings(), None)
+            state = game.state("Bids", lambda _: "")
+            state |= {"saved": 2, "snapshots": kept[::-1], "playing": {}}
+            snapshots = {SELF_PLAY: state | {"random": np.random.default_rng(0).bit_generator.state}}
         content = Saved(train=train, step=np.int64(step), decisions=np.int64(9))
         checkpoint.save(run / "Bids", step, content, spec=spec, settings={**described, **snapshots}, keep=0)
     written = {"behaviors": {}, "env_settings": {"env_path": ENV, "env_args": env_args or []}}
@@ -121,6 +127,39 @@ def test_words_name_policies_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(checkpoint.CheckpointError, match="this snapshot of the self-play pool is missing"):
         names("pooled@pool")
     assert plain.is_dir()
+
+
+MALFORMED: dict[str, tuple[str, Any]] = {  # a key of the state, and what a stranger has written there
+    "no weights": ("snapshots", [{"step": 5, "weights": None}]),
+    "a path out of the folder": ("snapshots", [{"step": 5, "weights": "../../../secret.npz"}]),
+    "a step that is a text": ("snapshots", [{"step": "5", "weights": "0" * 64 + ".npz"}]),
+    "no snapshot": ("snapshots", []),
+    "no list": ("snapshots", 3),
+    "opponents that are not there": ("opponent", 7),
+    "a rating beyond floats": ("ratings", [1e9] * 11),
+    "no rating": ("ratings", [float("nan")] * 11),
+    "games of texts": ("met", [["1", "2"]]),
+    "a clock that is short": ("last", [1, 2]),
+    "another generator": ("random", {"bit_generator": "MT19937", "state": {}}),
+    "a generator without its state": ("random", None),
+    "playing with a path": ("playing", {"0": {"weights": "/etc/passwd", "decisions": 1}}),
+    "an exploiter with more": ("league", [{"standing": {"elo": 1.0, "evil": 1}, "playing": {}}]),
+}
+
+
+def test_a_state_that_is_not_jaxrls_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = saved(tmp_path / "theirs", pool=True, steps=(10,))
+    path = run / "Bids" / "Bids-10" / "checkpoint.json"
+    document = json.loads(path.read_text())
+    for what, (key, value) in MALFORMED.items():
+        state = document["settings"][SELF_PLAY] | {key: value}
+        changed = document | {"settings": document["settings"] | {SELF_PLAY: state}}
+        path.write_text(json.dumps(changed))
+        (path.parent / manifest.MANIFEST).unlink()
+        manifest.write(path.parent)
+        assert main(["tournament", f"{run}@pool", "random", "--env", ENV, "--games", "2"]) == 1, what
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert f"settings.self_play_state{'.' + key if key != 'opponent' else ''}" in line, what
 
 
 def test_the_command_writes_table_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from functools import partial
 from itertools import pairwise
@@ -195,6 +196,10 @@ def test_a_run_that_goes_on_has_pool_ratings_and_schedule(trained: Run, tmp_path
     broken.unlink()
     with pytest.raises(CheckpointError, match="this snapshot of the self-play pool is missing"):
         run(settings)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(broken)
+        with pytest.raises(CheckpointError, match="this snapshot of the self-play pool cannot be read"):
+            run(settings)
 
     anew = {
         "checkpoint_settings": {"run_id": "new", "results_dir": str(tmp_path / "results"), "initialize_from": "run"}
