@@ -3,6 +3,9 @@
 JAX makes their devices one (`jax.distributed`) and knows nothing of Ctrl-C, of a host that fails while it writes, or of
 who is gone: a collective whose partner was killed may wait for ever. So each host keeps a connection to host 0, on
 which it says that it lives, that it was interrupted, why it fails, and that it is done. No JAX at the top.
+
+Anybody may call at the port of host 0 while hosts gather. Only who shows the settings of this run can take a place or
+end the gathering; everybody else is hung up on, and nobody is waited for alone.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import hashlib
 import json
 import logging
 import os
+import selectors
 import socket
 import threading
 import time
@@ -33,6 +37,8 @@ SILENT_SECONDS = 30.0
 _GONE = "it is gone, and with it the run. What was saved last is good: start all hosts again with --resume"
 _JAX_SECONDS = 50  # after which JAX ends what waits for a host that is gone, should this file not have
 _LONGEST = 10_000  # bytes of a line
+_CALLERS = 64  # that have not said yet who they are; the one that has waited longest makes room
+_TOLD = 10  # refusals that are told
 AUTO = "auto"
 """In the place of HOST:PORT: as `jax.distributed` finds the others by itself (Slurm, Kubernetes, Open MPI, TPUs)."""
 
@@ -75,29 +81,106 @@ class Line:
     """A connection that carries JSON objects, a line each."""
 
     def __init__(self, end: socket.socket) -> None:
-        self._end = end
-        self._read = end.makefile("rb")
+        end.settimeout(SILENT_SECONDS)
+        self.end = end
+        self._heard = b""
         self._writing = threading.Lock()
 
     def send(self, kind: str, **content: Any) -> None:
         """Say it; nothing if nobody listens any more, which whoever reads notices."""
         with self._writing, suppress(OSError):
-            self._end.sendall(json.dumps({"kind": kind, **content}).encode() + b"\n")
+            self.end.sendall(json.dumps({"kind": kind, **content}).encode() + b"\n")
 
     def receive(self, seconds: float) -> dict[str, Any] | None:
-        """The next object; None where the other side is gone or silent for so long, or speaks otherwise."""
-        self._end.settimeout(seconds)
+        """Return the next object; None where the other side has not said it within `seconds`, or speaks otherwise."""
+        until = time.monotonic() + seconds
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self.end, selectors.EVENT_READ)
+            while not self.is_complete:
+                if not waiting.select(max(until - time.monotonic(), 0.0)) or not self.hear():
+                    return None
+        return self.take()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a whole line has been heard."""
+        return b"\n" in self._heard
+
+    def hear(self) -> bool:
+        """Read what has arrived; False where the other side is gone, or its line has no end."""
         try:
-            said = json.loads(self._read.readline(_LONGEST))
-        except (OSError, ValueError):
+            piece = self.end.recv(_LONGEST)
+        except OSError:
+            return False
+        self._heard += piece
+        return bool(piece) and (self.is_complete or len(self._heard) < _LONGEST)
+
+    def take(self) -> dict[str, Any] | None:
+        """Take the object of a complete line; None where there is none on it."""
+        line, _, self._heard = self._heard.partition(b"\n")
+        try:
+            said = json.loads(line)
+        except (ValueError, RecursionError):
             return None
         return said if isinstance(said, dict) and isinstance(said.get("kind"), str) else None
 
     def close(self) -> None:
         """Hang up."""
         with suppress(OSError):
-            self._end.shutdown(socket.SHUT_RDWR)
-        self._end.close()
+            self.end.shutdown(socket.SHUT_RDWR)
+        self.end.close()
+
+
+class _Door:
+    """Callers at a port that have not said who they are: some at a time, each for BEAT_SECONDS at most."""
+
+    def __init__(self, server: socket.socket) -> None:
+        self._server = server
+        self._since: dict[Line, float] = {}  # in the order in which they came
+        self._waiting = selectors.DefaultSelector()
+        self._waiting.register(server, selectors.EVENT_READ)
+
+    def heard(self, seconds: float) -> list[tuple[Line, dict[str, Any]]]:
+        """Wait so long at most; the lines of callers that have spoken, with the object that they have said."""
+        spoken = []
+        for ready, _ in self._waiting.select(seconds):
+            line = ready.data
+            if line is None:
+                self._let_in()
+            elif line in self._since and not line.hear():
+                self._hang_up(line)
+            elif line in self._since and line.is_complete:
+                said = line.take()
+                self._forget(line) if said is not None else self._hang_up(line)
+                spoken += [(line, said)] if said is not None else []
+        for line in [line for line, since in self._since.items() if time.monotonic() - since > BEAT_SECONDS]:
+            self._hang_up(line)
+        return spoken
+
+    def _let_in(self) -> None:
+        with suppress(OSError):  # who has gone already
+            line = Line(self._server.accept()[0])
+            self._since[line] = time.monotonic()
+            self._waiting.register(line.end, selectors.EVENT_READ, line)
+        if len(self._since) > _CALLERS:
+            self._hang_up(next(iter(self._since)))
+
+    def _forget(self, line: Line) -> None:
+        del self._since[line]
+        self._waiting.unregister(line.end)
+
+    def _hang_up(self, line: Line) -> None:
+        self._forget(line)
+        line.close()
+
+    def __enter__(self) -> _Door:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Hang up on everybody who is left."""
+        for line in list(self._since):
+            self._hang_up(line)
+        self._waiting.close()
 
 
 class Hosts:
@@ -119,6 +202,7 @@ class Hosts:
         self._over = threading.Event()
         self._told = threading.Lock()
         self._passed_on = False  # another host's interrupt
+        self._refused: list[str] = []  # callers with other settings, in words
 
     @property
     def name(self) -> str:
@@ -138,45 +222,57 @@ class Hosts:
         except OSError as error:
             raise HostsError(f"--hosts: cannot listen at {self.place.address} ({error.strerror or error})") from None
         deadline = time.monotonic() + GATHER_SECONDS
-        with server:
+        server.setblocking(False)
+        with server, _Door(server) as door:
             while len(self._lines) < self.place.count - 1:
-                missing = sorted(set(range(1, self.place.count)) - self._lines.keys())
-                server.settimeout(max(deadline - time.monotonic(), 0.01))
-                try:
-                    end, _ = server.accept()
-                except TimeoutError:
-                    raise HostsError(
-                        f"--hosts {self.place.address}: host(s) {', '.join(map(str, missing))} did not come within "
-                        f"{GATHER_SECONDS:g} s; start the same command there with --host-id and --host-count "
-                        f"{self.place.count}"
-                    ) from None
-                self._welcome(Line(end))
+                if time.monotonic() > deadline:
+                    raise HostsError(self._missing())
+                for line, said in door.heard(min(max(deadline - time.monotonic(), 0.01), BEAT_SECONDS)):
+                    self._welcome(line, said)
         with socket.create_server((host, 0)) as free:
             chosen = f"{host}:{free.getsockname()[1]}"
         for line in self._lines.values():
             line.send("welcome", jax=chosen, name=self.name)
         return chosen
 
-    def _welcome(self, line: Line) -> None:
-        said = line.receive(BEAT_SECONDS) or {}
-        index: Any = said.get("index")
+    def _missing(self) -> str:
+        missing = sorted(set(range(1, self.place.count)) - self._lines.keys())
+        refused = f". Refused: {'; '.join(self._refused)}" if self._refused else ""
+        return (
+            f"--hosts {self.place.address}: host(s) {', '.join(map(str, missing))} did not come within "
+            f"{GATHER_SECONDS:g} s; start the same command there with --host-id and --host-count {self.place.count}"
+            f"{refused}"
+        )
+
+    def _welcome(self, line: Line, said: Mapping[str, Any]) -> None:
+        """Give a caller its place. Who shows other settings is refused; with these, other flags are an error of all."""
+        index, count, name = said.get("index"), said.get("count"), str(said.get("name"))[:200]
+        if said.get("settings") != self._settings:
+            return self._refuse(line, said)
         problem = None
-        if said.get("kind") != "hello":
-            return line.close()
-        if said.get("count") != self.place.count:
-            problem = f"--host-count: got {said.get('count')} at host {index}, {self.place.count} at host 0"
-        elif not isinstance(index, int) or not 0 < index < self.place.count or index in self._lines:
+        if count != self.place.count:
+            problem = f"--host-count: got {count} at host {index}, {self.place.count} at host 0"
+        elif type(index) is not int or not 0 < index < self.place.count or index in self._lines:
             problem = f"--host-id: {index} is given twice, or is none of 1 to {self.place.count - 1}"
-        elif said.get("settings") != self._settings:
-            problem = f"host {index} was started with another version, configuration or other flags than host 0"
         if problem is not None:
             line.send("refused", text=problem)
             line.close()
             for other in self._lines.values():
                 other.send("failed", text=problem, name=self.name)
             raise HostsError(problem)
-        self._lines[index], self._names[index] = line, str(said.get("name"))
-        log.info("%s is here, %d of %d.", self._names[index], len(self._lines) + 1, self.place.count)
+        assert type(index) is int
+        self._lines[index], self._names[index] = line, name
+        log.info("%s is here, %d of %d.", name, len(self._lines) + 1, self.place.count)
+
+    def _refuse(self, line: Line, said: Mapping[str, Any]) -> None:
+        """Tell a caller that it is none of this run, and hang up; others are still waited for."""
+        index = f"{said.get('index')!r:.20}"
+        text = f"host {index} was started with another version, configuration or other flags than host 0"
+        line.send("refused", text=text)
+        line.close()
+        if text not in self._refused and len(self._refused) < _TOLD:
+            self._refused.append(text)
+            log.warning("%s: it is refused, and host 0 waits for another.", text)
 
     def _go_to(self, host: str, port: int) -> str:
         deadline = time.monotonic() + GATHER_SECONDS
@@ -194,7 +290,7 @@ class Hosts:
         about = {"index": self.place.index, "count": self.place.count, "settings": self._settings, "name": self.name}
         line.send("hello", **about)
         said = line.receive(GATHER_SECONDS) or {"text": "host 0 is gone"}
-        if said.get("kind") != "welcome":
+        if said.get("kind") != "welcome" or not {"jax", "name"} <= said.keys():
             raise HostsError(f"--hosts {self.place.address}: {said.get('text')}")
         self._lines[0], self._names[0] = line, str(said["name"])
         return str(said["jax"])

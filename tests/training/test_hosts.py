@@ -5,10 +5,15 @@ That they learn what one process learns is in `compiled/test_several_hosts.py`.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,17 +60,25 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 class Several:
     """Processes that are hosts of one run; `does` says what one of them does, `settings` what it was given."""
 
-    def __init__(self, count: int, does: dict[int, str] | None = None, settings: dict[int, str] | None = None) -> None:
-        address = f"127.0.0.1:{free_ports()}"
-        self.processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", HOST, address, str(index), str(count),
-                 (settings or {}).get(index, "the same"), (does or {}).get(index, "runs")],
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
-            )
-            for index in range(count)
-        ]  # fmt: skip
+    def __init__(
+        self,
+        count: int,
+        does: dict[int, str] | None = None,
+        settings: dict[int, str] | None = None,
+        late: frozenset[int] = frozenset(),
+    ) -> None:
+        self.port = free_ports()
+        self.count, self.does, self.settings = count, does or {}, settings or {}
+        self.processes = [self.start(index) for index in range(count) if index not in late]
+
+    def start(self, index: int) -> subprocess.Popen[str]:
+        """One of them."""
+        return subprocess.Popen(
+            [sys.executable, "-c", HOST, f"127.0.0.1:{self.port}", str(index), str(self.count),
+             self.settings.get(index, "the same"), self.does.get(index, "runs")],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
+        )  # fmt: skip
 
     def begin(self) -> Several:
         """All are there."""
@@ -92,7 +105,7 @@ def hosts() -> Iterator[Any]:
     yield start
     for process in (process for of in started for process in of.processes):
         process.kill()
-        process.wait(10)
+        process.communicate(timeout=10)
 
 
 @pytest.mark.parametrize("victim", [0, 2])
@@ -148,10 +161,69 @@ def test_an_end_is_no_failure(hosts: Any) -> None:
     assert hosts(2, does={0: "ends", 1: "ends"}).ends()[0] == [0, 0]
 
 
-def test_hosts_that_were_started_unlike_each_other_do_not_begin(hosts: Any) -> None:
-    codes, said = hosts(2, settings={1: "others"}).ends()
-    assert codes == [1, 1]
-    assert all("host 1 was started with another version, configuration or other flags" in text for text in said)
+def test_a_host_that_was_started_unlike_the_others_is_refused_and_another_may_come(hosts: Any) -> None:
+    run = hosts(2, settings={1: "others"})
+    text = "host 1 was started with another version, configuration or other flags than host 0"
+    assert text in run.processes[1].communicate(timeout=60)[0] and run.processes[1].returncode == 1
+    assert f"WARNING:jaxrl.training.hosts:{text}: it is refused" in run.processes[0].stdout.readline()
+    run.settings.clear()
+    run.processes[1] = run.start(1)
+    run.begin()
+
+
+@pytest.mark.parametrize(
+    ("index", "count", "words"),
+    [(1, 3, "--host-count: got 3 at host 1, 2 at host 0"), (0, 2, "--host-id: 0 is given twice, or is none of 1 to 1")],
+)
+def test_other_flags_with_the_same_settings_are_an_error_of_all(hosts: Any, index: int, count: int, words: str) -> None:
+    run = hosts(2, late=frozenset({1}))
+    with connected(run.port) as line:
+        said = {"kind": "hello", "index": index, "count": count, "settings": "the same", "name": "x"}
+        line.sendall(json.dumps(said).encode() + b"\n")
+        assert words.encode() in line.recv(1000)
+    codes, said = run.ends()
+    assert codes == [1] and words in said[0]
+
+
+def connected(port: int) -> socket.socket:
+    """A stranger at host 0, once that listens."""
+    until = time.monotonic() + 60
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=20)
+        except OSError:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+
+def test_strangers_neither_stop_nor_block_the_gathering(hosts: Any) -> None:
+    run, over = hosts(2, late=frozenset({1})), threading.Event()
+
+    def trickle() -> None:
+        """A byte at a time, again and again, without ever saying a line."""
+        with contextlib.suppress(OSError):  # the port is closed
+            while not over.is_set():
+                with socket.create_connection(("127.0.0.1", run.port)) as line, contextlib.suppress(OSError):
+                    while not over.wait(0.05):
+                        line.sendall(b"x")
+
+    connected(run.port).close()
+    with contextlib.ExitStack() as stack:
+        for slow in (threading.Thread(target=trickle) for _ in range(3)):
+            stack.callback(slow.join)
+            slow.start()
+        stack.callback(over.set)
+        others = [b"[" * 9000 + b"\n", b'{"kind": "hello"}\n', b"GET / HTTP/1.1\r\n\r\n", b"\xff\n", b"1" * 20_000,
+                  b'{"kind": "hello", "index": 1, "count": 2, "settings": "?", "name": []}\n']  # fmt: skip
+        for words in others:
+            line = stack.enter_context(connected(run.port))
+            line.sendall(words)
+            while line.recv(1000):  # until it is hung up on
+                pass
+        for _ in range(100):
+            stack.enter_context(connected(run.port))
+        run.processes.append(run.start(1))
+        run.begin()
 
 
 @pytest.mark.parametrize(
