@@ -346,6 +346,11 @@ def container_memory() -> int | None:
     return max(limit - used, 0)
 
 
+def free_memory() -> int | None:
+    """Return the bytes that the system and this process's container can still give; None where neither tells."""
+    return min((x for x in (available_memory(), container_memory()) if x is not None), default=None)
+
+
 def processor() -> str:
     """The processor's name as the system tells it, else its architecture."""
     try:

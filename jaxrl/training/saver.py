@@ -6,6 +6,7 @@ Each loop says in a file of its own what a checkpoint of it holds (`host/saver.p
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from jaxrl.artifacts.checkpoint.grown import Grown, grown
 from jaxrl.artifacts.checkpoint.loop import MOMENT
 from jaxrl.artifacts.checkpoint.spec import spec_from_json
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
-from jaxrl.artifacts.checkpoint.tree import Leaves, leaf_paths, leaves_of
+from jaxrl.artifacts.checkpoint.tree import Leaves, bytes_of, leaf_paths, leaves_of
 from jaxrl.artifacts.onnx import export as onnx
 from jaxrl.artifacts.run_folder import RunFolder, seed_folders
 from jaxrl.artifacts.status import BEST_CHECKPOINT, CHECKPOINTS, FINAL, TrainingStatus
@@ -244,6 +245,7 @@ def with_weights_of(
     """
     info = checkpoint.read_info(path)
     seeds = tuple(info.leaves.get(STEP, {}).get("shape", ()))
+    checkpoint.require_memory(path, math.prod(seeds) * sum(map(bytes_of, leaves_of(fresh).values())))
     template = {"train": jax.tree.map(lambda x: jnp.broadcast_to(x, (*seeds, *x.shape)), fresh)}
     described = settings_of(settings)
     grow = partial(_grown, spec, settings)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 from pydantic import ValidationError
 
 from jaxrl import trust as trusted
@@ -88,7 +87,7 @@ def load_trained(
     algorithm = make_algorithm(spec, _without_demonstrations(settings))
     wanted = jax.eval_shape(algorithm.init, jax.random.key(0)).policy
     seeds = info.leaves[STEP]["shape"] if STEP in info.leaves else []  # [] or [S]
-    template = jax.tree.map(lambda leaf: jnp.zeros((*seeds, *leaf.shape), leaf.dtype), wanted)
+    template = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*seeds, *leaf.shape), leaf.dtype), wanted)
     policy = _restore(path, info, template, spec)
     index, origin = 0, path.name
     if seed is not None:

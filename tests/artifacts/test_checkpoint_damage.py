@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from jaxrl.artifacts.checkpoint import folder as folders
+from jaxrl.artifacts.checkpoint import manifest
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.document import CheckpointError, DamagedError, verify
 from jaxrl.artifacts.run_folder import RunFolder
@@ -183,3 +185,55 @@ def test_a_newer_format_is_no_damage(folder: Path) -> None:
     edited(lambda document: document.update(format=3, versions=["9.9"]))(folder / "Walker-2")
     with pytest.raises(CheckpointError, match=r"format 3, this jaxrl reads format 2.*jaxrl unknown"):
         checkpoint.require_latest(folder)
+
+
+def crafted(folder: Path, change: Callable[[Path], None], **more: Any) -> Path:
+    """A checkpoint of step 3 by a stranger, who changes it and describes it anew."""
+    path = checkpoint.save(folder, 3, state(3) | more, settings=SETTINGS)
+    change(path)
+    (path / "manifest.json").unlink()
+    manifest.write(path)
+    return path
+
+
+def hole(file: Path) -> None:
+    with file.open("wb") as opened:
+        opened.truncate(3 * 2**30)
+
+
+def unlisted(name: str) -> Callable[[Path], None]:
+    return edited(lambda document: document["leaves"].pop(name) and None)
+
+
+def claims(shape: list[int]) -> Callable[[Path], None]:
+    return edited(lambda document: document["leaves"]["params/a"].update(shape=shape))
+
+
+CRAFTED: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
+    "an array that nobody lists": (unlisted("huge"), {"huge": np.zeros(2**24)}, "huge"),
+    "an array of another shape": (claims([30, 20]), {}, "params/a"),
+    "an array that is not stored": (claims([2, 300]), {}, "params/a"),
+    "an array of terabytes": (claims([2**40]), {}, "params/a"),
+    "a pipe": (lambda path: pipe(path / "arrays" / "_METADATA"), {}, "_METADATA is no file"),
+    "a hole": (lambda path: hole(chunk(path)), {}, "bytes"),
+    "lessons of nobody": (edited(lambda document: document["settings"].update(lessons=[{}, {}])), {}, "lessons"),
+    "no seeds": (edited(lambda document: document["settings"].update(seeds="four")), {}, "settings.seeds"),
+    "a moment of texts": (edited(lambda document: document["settings"].update(moment={"a": ["1"]})), {}, "moment"),
+}
+
+
+@pytest.mark.parametrize("kind", CRAFTED)
+def test_a_whole_checkpoint_by_a_stranger_is_read_within_bounds(folder: Path, kind: str) -> None:
+    change, more, words = CRAFTED[kind]
+    path, begin = crafted(folder, change, **more), time.process_time()
+    with pytest.raises(DamagedError, match=words):
+        verify(path)
+        checkpoint.read_arrays(path)
+    assert time.process_time() - begin < 1.0, "3 GB take longer"
+
+
+def test_arrays_are_read_as_they_are_asked_for(folder: Path) -> None:
+    path = checkpoint.save(folder, 3, state(3) | {"huge": np.zeros(10)}, settings=SETTINGS)
+    assert checkpoint.read_arrays(path).keys() == {"params/a", "step", "huge"}
+    (array,) = checkpoint.read_arrays(path, ["params/a"]).values()
+    assert np.array_equal(array, state(3)["params"]["a"])

@@ -81,8 +81,8 @@ def test_a_missing_file_warns_and_starts_empty(tmp_path, log):
 
 
 DAMAGES = {
-    "half a count": b'{"wall": {"lesson_num": 0, "since_look": [1.0, 2.5]}}',
-    "a count that is no number": b'{"wall": {"lesson_num": 0, "since_look": [1.0, "nan"]}}',
+    "half a count": b'{"metadata": {}, "wall": {"lesson_num": 0, "since_look": [1.0, 2.5]}}',
+    "a count that is no number": b'{"metadata": {}, "wall": {"lesson_num": 0, "since_look": [1.0, "nan"]}}',
     "no metadata": b'{"Walker": {}}',
     "null": b"null",
     "a list": b"[1, 2]",

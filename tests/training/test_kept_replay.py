@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -215,6 +217,40 @@ def test_what_cannot_be_used_is_one_sentence_and_nothing_is_written(
     with pytest.raises(CheckpointError, match=r"replay is damaged \(0 has 4 bytes instead of .* delete this folder"):
         trained(again.parents[1], loop, resume=True)
     assert contents(again.parents[1]).keys() == before.keys()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda file: (file.unlink(), os.mkfifo(file)), r"it is no file"),
+        (lambda file: file.write_bytes(b"short"), r"cannot reshape array of size 5"),
+        (lambda file: file.unlink(), r"No such file"),
+    ],
+)
+def test_files_that_the_manifest_of_a_stranger_does_not_list_are_looked_at(
+    damage: Any, words: str, tmp_path: Path
+) -> None:
+    folder, store = tmp_path / "Walker", {"flags": jnp.ones((3, 4), bool)}
+    first = checkpoint.save(folder, 1, {"a": np.zeros(1)}, spec=make_spec((4,), branches=(2,)))
+    assert replay.stage(folder, store).install(first) is None
+    damage(folder / REPLAY / "0")
+    manifest = folder / REPLAY / "manifest.json"
+    listed = json.loads(manifest.read_text())["files"]
+    manifest.write_text(json.dumps({"files": {name: of for name, of in listed.items() if name != "0"}}))
+    with pytest.raises(CheckpointError, match=rf"the replay is damaged \(.*{words}.*delete this folder"):
+        replay.restore(folder, store, first, spec=make_spec((4,), branches=(2,)), settings={})
+
+
+def test_one_of_another_run_at_the_same_step_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Copied from beside, or left there by a run that was begun anew: the step alone does not tell."""
+    store, spec = {"flags": jnp.ones((3, 4), bool)}, make_spec((4,), branches=(2,))
+    mine, other = (checkpoint.save(tmp_path / run / "Walker", 5, {"a": np.zeros(1)}, spec=spec) for run in "mo")
+    assert replay.stage(other.parent, store).install(other) is None
+    assert replay.belongs_to(other.parent, read_info(other))
+    shutil.copytree(other.parent / REPLAY, mine.parent / REPLAY)
+    assert not replay.belongs_to(mine.parent, read_info(mine))
+    assert replay.restore(mine.parent, store, mine, spec=spec, settings={}) is not None
+    assert "belongs to the checkpoint of step 5, and the run goes on from another, of step 5" in caplog.text
 
 
 def test_every_array_comes_back_and_a_full_disk_costs_the_replay_alone(

@@ -36,19 +36,30 @@ def write(folder: Path) -> None:
     files.write_json(folder / MANIFEST, {"files": described})
 
 
-def difference(folder: Path) -> str | None:
+def difference(folder: Path, largest: int) -> str | None:
     """In words, how `folder` differs from its manifest; None when all is as it was written.
 
-    The manifest itself must be there. Files that it does not list are the user's own.
+    The manifest itself must be there. Files that it does not list are the user's own. `largest`: bytes that those
+    together may have, which are read.
     """
     try:
         listed = _Manifest.model_validate(files.read_json(folder / MANIFEST), strict=True).files
     except (ArtifactError, ValidationError):
         return f"{MANIFEST} cannot be read"
+    total = sum(entry.size for entry in listed.values())
+    if total > largest:
+        return f"its files have {total:,} bytes, and its arrays {largest:,} at most"
     found = [text for name, entry in listed.items() if (text := _difference(folder, name, entry)) is not None]
     if not found:
         return None
     return found[0] if len(found) == 1 else f"{found[0]}, and {len(found) - 1} more of its files differ"
+
+
+def require_files(folder: Path) -> None:
+    """Raise OSError where something below `folder` is neither a folder nor a file: whoever opens a pipe waits."""
+    for path in folder.rglob("*"):
+        if not (path.is_file() or path.is_dir()):
+            raise OSError(f"{path.relative_to(folder)} is no file")
 
 
 def _difference(folder: Path, name: str, entry: _File) -> str | None:

@@ -39,6 +39,7 @@ from jaxrl.artifacts.checkpoint.folder import behaviors_of
 from jaxrl.artifacts.checkpoint.loop import MOMENT, SEEDS
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.files import ArtifactError
+from jaxrl.regular_files import open_regular
 from jaxrl.settings.section import flatten
 from jaxrl.types import BehaviorSpec
 
@@ -128,10 +129,7 @@ def restore(
         verify(path)
         info = read_info(path)
     except DamagedError as error:
-        raise CheckpointError(
-            f"{path}: the replay is damaged ({error.why}). Restore it from a backup, or delete this folder: the run "
-            "then goes on with an empty one."
-        ) from error
+        raise _damaged(path, error.why) from error
     unfit = trees.leaf_mismatches(info.leaves, trees.leaves_of(template))
     if unfit:
         told = "; ".join(_changes(info, spec, settings) or unfit[:3])
@@ -145,12 +143,28 @@ def restore(
             "bit for bit.",
             path, info.step, of.step,
         )  # fmt: skip
-    arrays = {
-        name: np.memmap(path / str(number), np.uint8, "r").view(jnp.dtype(entry["dtype"])).reshape(entry["shape"])
-        for number, (name, entry) in enumerate(info.leaves.items())
-        if trees.bytes_of(entry)
-    }
+    try:
+        arrays = {
+            name: _mapped(path / str(number), entry)
+            for number, (name, entry) in enumerate(info.leaves.items())
+            if trees.bytes_of(entry)
+        }
+    except (OSError, ValueError) as error:  # of files that the manifest does not list
+        raise _damaged(path, str(error)) from error
     return trees.rebuild(template, arrays, info.leaves)
+
+
+def _mapped(path: Path, entry: Mapping[str, Any]) -> np.ndarray:
+    """Return the array in a file. Raises OSError or ValueError for a file that is none or has another size."""
+    with open_regular(path) as file:
+        return np.memmap(file, np.uint8, "r").view(jnp.dtype(entry["dtype"])).reshape(entry["shape"])
+
+
+def _damaged(path: Path, why: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: the replay is damaged ({why}). Restore it from a backup, or delete this folder: the run then goes on "
+        "with an empty one."
+    )
 
 
 def belongs_to(folder: Path, checkpoint: CheckpointInfo) -> bool:

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import re
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from jaxrl import unfinished
+from jaxrl import platforms, unfinished
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint import folder as folders
 from jaxrl.artifacts.checkpoint import manifest
@@ -148,7 +150,7 @@ def restore(
     _refuse_moved(path, info, spec, None if part else settings)
     if any(line.startswith(("observation", "action")) for line in changed):
         _log.warning("%s was trained with another environment, but fits: %s.", path, "; ".join(changed))
-    return trees.rebuild(template, read_arrays(path), saved)
+    return trees.rebuild(template, read_arrays(path, saved), saved)
 
 
 def restore_params_only(
@@ -178,7 +180,7 @@ def restore_params_only(
     values = None
     changed = mismatches(info.spec, info.settings, spec, settings)
     if grow is not None and any(line.startswith("observation") for line in changed):
-        rearranged = grow(info, saved, read_arrays(path), wanted)
+        rearranged = grow(info, saved, read_arrays(path, saved), wanted)
         saved, values = rearranged.leaves, rearranged.arrays
         wanted = {p: entry for p, entry in wanted.items() if p not in rearranged.anew}
         _log.warning("%s: %s", path, rearranged.told)
@@ -196,7 +198,7 @@ def restore_params_only(
         _log.warning(
             "%s: starting with new weights for %s. %s", path, ", ".join(sorted(bad)), _reasons(changed, leaves)
         )
-    return trees.rebuild(template, read_arrays(path) if values is None else values, fitting)
+    return trees.rebuild(template, read_arrays(path, fitting) if values is None else values, fitting)
 
 
 def _refuse_moved(
@@ -246,16 +248,60 @@ def _array_store() -> ocp.Checkpointer:
     return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
-def read_arrays(path: Path) -> dict[str, Any]:
-    """Every array of the checkpoint at `path` by its path, but those of size zero; keys as their data.
+def read_arrays(path: Path, wanted: Collection[str] | None = None) -> dict[str, Any]:
+    """Return arrays of the checkpoint at `path` by their paths, without those of size zero; keys as their data.
 
-    Raises DamagedError.
+    `wanted`: paths of some of them; None: all. Nothing is allocated before the store says what checkpoint.json does.
+
+    Raises DamagedError; CheckpointError where they are larger than the memory that is free.
     """
+    info, folder = read_info(path), path.absolute() / folders.ARRAYS
     try:
+        leaves = {name: entry for name, entry in info.leaves.items() if trees.bytes_of(entry)}
+        some = leaves if wanted is None else {name: leaves[name] for name in leaves if name in wanted}
+        require_memory(path, sum(map(trees.bytes_of, some.values())))
+        manifest.require_files(folder)
         with _quiet(), _array_store() as checkpointer:
-            return flatten_dict(checkpointer.restore(path.absolute() / folders.ARRAYS), sep="/")
+            _require_described(flatten_dict(checkpointer.metadata(folder).item_metadata.tree, sep="/"), leaves)
+            if wanted is None:
+                return flatten_dict(checkpointer.restore(folder), sep="/")
+            if not some:
+                return {}
+            asked = unflatten_dict(dict.fromkeys(some, _PLAIN), sep="/")
+            arguments = ocp.args.PyTreeRestore(item=asked, restore_args=asked, transforms={})
+            return flatten_dict(checkpointer.restore(folder, args=arguments), sep="/")
+    except CheckpointError:
+        raise
     except Exception as error:  # every kind of damage has its own exception in the array store
         raise DamagedError(path, _brief(error)) from error
+
+
+def require_memory(path: Path, needed: int) -> None:
+    """Raise CheckpointError where `needed` bytes, as the checkpoint at `path` claims them, are not free."""
+    free = platforms.free_memory()
+    if free is not None and needed > free:
+        raise CheckpointError(
+            f"{path}: its arrays take {needed / 2**30:,.1f} GiB by what checkpoint.json says, more than the "
+            f"{free / 2**30:,.1f} GiB of memory that are free."
+        )
+
+
+_PLAIN = ocp.RestoreArgs(restore_type=np.ndarray)
+
+
+def _require_described(stored: Mapping[str, Any], leaves: trees.Leaves) -> None:
+    """Raise ValueError unless the store holds these leaves, each in pieces that are not larger than itself."""
+    for name in sorted({*stored, *leaves}):
+        found, entry = stored.get(name), leaves.get(name)
+        if found is None or entry is None:
+            raise ValueError(f"{name} is {'not stored' if found is None else 'stored, and not described'}")
+        piece, dtype = math.prod(found.storage.chunk_shape or ()), jnp.dtype(found.dtype)
+        if (
+            [*found.shape] != entry["shape"]
+            or dtype != jnp.dtype(entry["dtype"])
+            or piece > max(math.prod(found.shape), 1)
+        ):
+            raise ValueError(f"{name} is stored as {dtype}{[*found.shape]}, described as {entry}")
 
 
 def _save_error(folder: Path, path: Path, error: Exception) -> CheckpointError:

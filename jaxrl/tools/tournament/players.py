@@ -41,7 +41,7 @@ from jaxrl.types import JaxrlError
 RANDOM, POOL, CHECKPOINTS = "random", "pool", "checkpoints"
 EARLIER = "earlier"
 """The pool, or the checkpoints where there is none."""
-_ROWS, _SAVES = "rivals/pool/", "rivals/saves"
+_ROWS, _SAVES, _RATING = "rivals/pool/", "rivals/saves", "rivals/rating"
 
 
 class Word(NamedTuple):
@@ -232,12 +232,21 @@ def of_pool(run: Path, newest: Trained) -> list[Earlier]:
 
 
 def _compiled_pool(path: Path, info: CheckpointInfo, folder: RunFolder, newest: Trained) -> Iterator[Earlier]:
-    """Of the compiled loop, whose pool is an array with the axes seed and row; row W is none of the snapshots."""
-    named = [p.removeprefix(_ROWS) for p in info.leaves if p.startswith(_ROWS)]
-    values = checkpoint.read_arrays(path)
-    seed = best_seed(folder, info)
-    window = values["rivals/rating"].shape[1] - 1
-    saves = int(values[_SAVES][seed])
+    """Of the compiled loop, whose pool is an array with the axes seed and row; row W is none of the snapshots.
+
+    Raises CheckpointError for a pool of other policies.
+    """
+    wanted, seed = trees.leaves_of(newest.policy), best_seed(folder, info)
+    shapes = {name: leaf["shape"] for name, leaf in info.leaves.items()}
+    rows = {p.removeprefix(_ROWS): leaf for p, leaf in info.leaves.items() if p.startswith(_ROWS)}
+    size = shapes.get(_RATING, [])
+    unfit = trees.leaf_mismatches({name: {**leaf, "shape": leaf["shape"][2:]} for name, leaf in rows.items()}, wanted)
+    if len(size) != 2 or shapes[_SAVES] != size[:1] or any(leaf["shape"][:2] != size for leaf in rows.values()):
+        unfit.append(f"{size} ratings of {shapes[_SAVES]} pools")
+    if unfit or not seed < size[0]:
+        raise checkpoint.CheckpointError(f"{path}: the pool in it is not one of this policy ({'; '.join(unfit[:3])})")
+    values = checkpoint.read_arrays(path, [_SAVES, *(_ROWS + name for name in rows)])
+    window, saves = size[1] - 1, int(values[_SAVES][seed])
     for number in range(max(saves - window, 0), saves):
-        rows = {p: values[_ROWS + p][seed, number % window] for p in named if _ROWS + p in values}
-        yield Earlier(f"snapshot{number}", trees.rebuild(newest.policy, rows, trees.leaves_of(newest.policy)))
+        arrays = {name: values[_ROWS + name][seed, number % window] for name in rows if _ROWS + name in values}
+        yield Earlier(f"snapshot{number}", trees.rebuild(newest.policy, arrays, wanted))

@@ -19,6 +19,7 @@ from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints, remove, require_latest
+from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.contract import check_jax_env
 from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView
@@ -344,6 +345,11 @@ def test_a_run_and_one_that_was_resumed_are_equal(tmp_path: Path, caplog: pytest
         rows_of = [np.asarray(of.policy.params["params"]["body"]["layer_0"]["bias"]) for of in pool]
         np.testing.assert_array_equal(rows_of, whole[f"rivals/pool/{bias}"][at][[1, 0]])
         path, fresh = require_latest(tmp_path / "whole" / "Pong"), ()
+        info, folder = checkpoint.read_info(path), RunFolder(tmp_path, "whole")
+        for name, leaf in ((f"rivals/pool/{bias}", [2, 3, 5]), ("rivals/rating", [3]), ("rivals/saves", [9])):
+            theirs = info._replace(leaves={**info.leaves, name: {"dtype": "float32", "shape": leaf}})
+            with pytest.raises(CheckpointError, match="the pool in it is not one of this policy"):
+                list(players._compiled_pool(path, theirs, folder, newest))
         for changes, text in (
             ({"window": 3}, "Pong.self_play.window: got 3, and the pool in this checkpoint was made with 2"),
             ({"opponent_sampling": "pfsp"}, "self_play.opponent_sampling: got pfsp, .* was made with uniform"),
