@@ -13,27 +13,33 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from jaxrl import platforms
 from jaxrl.artifacts.checkpoint.spec import spec_from_json, spec_to_json
 from jaxrl.artifacts.files import writing
+from jaxrl.artifacts.npz import read_npz
 from jaxrl.demonstrations import write
 from jaxrl.demonstrations.columns import Columns, passing_place
 from jaxrl.demonstrations.episodes import Episode, episodes, pairs_of
 from jaxrl.demonstrations.reading import Kind, files, kind_of
 from jaxrl.demonstrations.reading import read as read_demo
+from jaxrl.regular_files import open_regular
 from jaxrl.types import Action, BehaviorSpec, JaxrlError
 
 if TYPE_CHECKING:
     from jaxrl.client.spaces import BehaviorSpaces
 
 MINARI = "minari:"
+_ID = re.compile(r"(\w[\w-]*/)*\w[\w.-]*-v\d{1,9}", re.ASCII)
+"""Names of data sets: folders below Minari's own, as it lists them."""
 _TOGETHER = 64 * 2**20  # bytes of observations handed to Minari at once
+_LARGEST = 2**36  # bytes of all arrays of a .npz file, where the memory that is free is not known
 _DECISIONS = ("continuous", "discrete", "reward", "group_reward")
 _EPISODES = ("length", "terminated", "truncated")
 _GROUP = "group_reward"
@@ -77,6 +83,8 @@ def convert(source: str, out: str, *, behavior: str | None = None, force: bool =
 def _writer(out: str, force: bool) -> Callable[[Kind, Iterator[Episode]], object]:
     if out.startswith(MINARI):
         minari, name = _minari(), out.removeprefix(MINARI)
+        if not _ID.fullmatch(name):
+            raise JaxrlError(f"{out}: is no name of a data set, expected minari:NAME-v0 or minari:GROUP/NAME-v0")
         if name in minari.list_local_datasets():
             raise JaxrlError(f"{out}: there is such a data set: take another name, or `minari delete {name}`")
         return lambda kind, found: _to_minari(name, kind, found)
@@ -115,13 +123,11 @@ def _to_npz(path: Path, kind: Kind, found: Iterator[Episode]) -> None:
 
 def _of_npz(path: Path) -> tuple[Kind, Iterator[Episode]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            columns = {name: file[name] for name in file.files}
-        document = json.loads(str(columns["document"]))
-        kind = Kind(str(document["behavior"]), spec_from_json(document["spec"]))
+        with open_regular(path) as file:
+            columns = read_npz(file, platforms.free_memory() or _LARGEST)
+        kind = _noted(str(columns["document"]), "document")
         names = [f"observation_{i}" for i in range(len(kind.spec.observations))]
-        states, (numbers, choices, reward, group) = [columns[x] for x in names], [columns[x] for x in _DECISIONS]
-        length, terminated, truncated = (columns[x] for x in _EPISODES)
+        _check_columns(columns, names, kind.spec)
     except FileNotFoundError as error:
         raise JaxrlError(f"{path}: there is no such file") from error
     except Exception as error:
@@ -129,9 +135,8 @@ def _of_npz(path: Path) -> tuple[Kind, Iterator[Episode]]:
             f"{path}: is no .npz file of demonstrations as jaxrl writes them ({error}); docs/demonstrations.md says "
             "which arrays it holds"
         ) from error
-    count, sizes = len(length), {len(x) for x in (numbers, choices, reward, group)}
-    if sizes != {length.sum()} or any(len(x) != length.sum() + count for x in states):
-        raise JaxrlError(f"{path}: its arrays are not as long as `length` says: {length.sum()} decisions")
+    states, (numbers, choices, reward, group) = [columns[x] for x in names], [columns[x] for x in _DECISIONS]
+    length, terminated, truncated = (columns[x] for x in _EPISODES)
 
     def found() -> Iterator[Episode]:
         at = 0
@@ -143,6 +148,20 @@ def _of_npz(path: Path) -> tuple[Kind, Iterator[Episode]]:
             at += size
 
     return kind, found()
+
+
+def _check_columns(columns: Mapping[str, np.ndarray], names: Sequence[str], spec: BehaviorSpec) -> None:
+    """Raise ValueError or KeyError unless the arrays of a .npz file have the shapes that `length` and the specs ask."""
+    length = columns["length"]
+    if length.dtype.kind not in "iu" or length.ndim != 1 or not len(length) or length.min() < 1:
+        raise ValueError("length: expected a positive whole number for each episode")
+    count, decisions = len(length), int(length.sum())
+    sizes = {"continuous": [spec.action.continuous_size], "discrete": [len(spec.action.discrete_branches)]}
+    shapes = {name: (count + decisions, *x.shape) for name, x in zip(names, spec.observations, strict=True)}
+    shapes |= {name: (decisions, *sizes.get(name, ())) for name in _DECISIONS} | dict.fromkeys(_EPISODES, (count,))
+    for name, shape in shapes.items():
+        if columns[name].shape != shape or columns[name].dtype.kind not in "biuf":
+            raise ValueError(f"{name}: got {columns[name].dtype}{[*columns[name].shape]}, expected numbers {[*shape]}")
 
 
 def _minari() -> Any:
@@ -219,15 +238,22 @@ def _of_minari(name: str) -> tuple[Kind, Iterator[Episode]]:
     dataset = minari.load_dataset(name)
     told = dataset.storage.metadata.get("jaxrl")
     if told is not None:
-        document = json.loads(told)
-        spec = spec_from_json(document["spec"])
-        found = map(partial(_ours, _spaces(spec).names), dataset.iterate_episodes())
-        return Kind(document["behavior"], spec), found
+        kind = _noted(told, f"{MINARI}{name}: what jaxrl notes in it")
+        return kind, map(partial(_ours, _spaces(kind.spec).names), dataset.iterate_episodes())
     from jaxrl.envs.foreign.behaviors import AgentKind
 
     kind = AgentKind("agent", dataset.spec.observation_space, dataset.spec.action_space)
     found = (_theirs(kind, one) for one in dataset.iterate_episodes())
     return Kind(kind.name, kind.spec), found
+
+
+def _noted(text: str, where: str) -> Kind:
+    """Return behavior and specs as jaxrl notes them in a file. Raises JaxrlError."""
+    try:
+        document = json.loads(text)
+        return Kind(str(document["behavior"]), spec_from_json(document["spec"]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise JaxrlError(f"{where} cannot be read ({error!r:.200})") from error
 
 
 def _ours(names: Sequence[str], one: Any) -> Episode:

@@ -19,6 +19,8 @@ from uuid import uuid4
 
 import numpy as np
 
+from jaxrl.regular_files import open_regular, read_regular
+
 LARGE = 128 * 2**20
 """Bytes of all columns up to which they are held in memory."""
 FOLDER = ".demonstrations"
@@ -104,15 +106,22 @@ class Columns:
 def written(folder: Path) -> list[np.ndarray] | None:
     """The columns in this folder, mapped; None: there are none."""
     try:
-        document = json.loads((folder / _DOCUMENT).read_text(encoding="utf-8"))
-        shapes = [(dtype, (document["rows"], *shape)) for dtype, shape in document["columns"]]
-        return [
-            np.memmap(folder / f"{i}.bin", dtype, "r", shape=shape) if 0 not in shape else np.zeros(shape, dtype)
-            for i, (dtype, shape) in enumerate(shapes)
-        ]
-    except (OSError, ValueError, KeyError, TypeError):
+        document = json.loads(read_regular(folder / _DOCUMENT).decode("utf-8"))
+        shapes = [(np.dtype(dtype), (document["rows"], *shape)) for dtype, shape in document["columns"]]
+        return [_mapped(folder / f"{i}.bin", dtype, shape) for i, (dtype, shape) in enumerate(shapes)]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         shutil.rmtree(folder, ignore_errors=True)  # of no use, whatever it is
         return None
+
+
+def _mapped(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the array in a file, mapped. Raises OSError or ValueError for a file of another kind or size."""
+    if dtype.hasobject:  # bytes of a file as addresses in memory
+        raise ValueError(f"{dtype} is no number")
+    if 0 in shape:
+        return np.zeros(shape, dtype)
+    with open_regular(path) as file:
+        return np.memmap(file, dtype, "r", shape=shape)
 
 
 @cache

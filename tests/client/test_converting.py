@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
+import tracemalloc
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +125,53 @@ def test_a_data_set_of_others_becomes_what_gymnasium_shows(tmp_path, minari):
     assert found.obs[0][:, 0].tolist() == [1, 2, 3] and found.obs[1].tolist() == np.eye(3).tolist()
     assert found.action.continuous[:, 0].tolist() == [-1, 0, 1] and found.action.discrete[:, 0].tolist() == [0, 1, 0]
     assert found.reward.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "name", ["{}/x-v0", "../x-v0", "a/../../x-v0", "a//x-v0", ".a/x-v0", "x", "x-v", "-v0", "x-v0/"]
+)
+def test_a_data_set_lies_below_minaris_folder(tmp_path, walk, minari, capsys, name):
+    before = sorted(tmp_path.rglob("*"))
+    out = "minari:" + name.format(tmp_path / "elsewhere")
+    assert main(["demo", "convert", str(walk), out]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{out}: is no name of a data set, expected minari:NAME-v0 or minari:GROUP/NAME-v0")
+    assert [path for path in sorted(tmp_path.rglob("*")) if path.name != "minari"] == before
+
+
+def test_a_hostile_npz_is_one_sentence_and_costs_no_memory(tmp_path, walk, capsys):
+    path, header = tmp_path / "x.npz", io.BytesIO()
+    assert main(["demo", "convert", str(walk), str(path)]) == 0
+    with np.load(path) as file:
+        good = {name: file[name] for name in file.files}
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (2**42,)})
+    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as archive:
+        archive.writestr("reward.npy", header.getvalue())
+    with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("reward.npy", header.getvalue() + bytes(2**28))
+    for name, value, words in (
+        ("length", np.array([3.0, 2.0, 2.0]), "length: expected a positive whole number"),
+        ("length", np.array(7), "length: expected a positive whole number"),
+        ("length", np.array([9, 0, -2]), "length: expected a positive whole number"),
+        ("length", np.array([3, 2, 3]), "expected numbers [11, "),
+        ("reward", np.array(["1"] * 7), "reward: got <U1[7], expected numbers [7]"),
+        ("discrete", np.zeros((7, 5)), "discrete: got float64[7, 5], expected numbers [7, "),
+        ("document", np.array("{"), "document cannot be read"),
+        ("document", np.array('{"behavior": "a", "spec": {"observations": [3]}}'), "document cannot be read"),
+    ):
+        np.savez(path, **good | {name: value})
+        assert main(["demo", "convert", str(path), str(tmp_path / "y.demo")]) == 1
+        assert words in capsys.readouterr().err
+    tracemalloc.start()
+    for name in ("huge", "bomb"):
+        assert main(["demo", "convert", str(tmp_path / f"{name}.npz"), str(tmp_path / "y.demo")]) == 1
+        assert "claims 4,398,046,511,104 numbers of float32" in capsys.readouterr().err
+    assert tracemalloc.get_traced_memory()[1] < 5e6
+    tracemalloc.stop()
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.npz")
+        assert main(["demo", "convert", str(tmp_path / "pipe.npz"), str(tmp_path / "y.demo")]) == 1
+        assert "it is no file" in capsys.readouterr().err
 
 
 def test_what_cannot_be_converted(tmp_path, walk, minari, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -70,3 +71,15 @@ def test_what_has_changed_or_is_broken_is_parsed_again(small, demos):
     with pytest.raises(DemonstrationError, match=r"b\.demo: it is cut off"):
         decisions(str(demos), SPEC)
     assert len(list(small.iterdir())) == 1  # no draft is left
+
+
+def test_columns_of_a_stranger_are_numbers_in_files(tmp_path: Path) -> None:
+    """Objects would be bytes of the file taken for addresses in memory."""
+    for dtype, content in (("|O", bytes(64)), ("<f4", bytes(8)), ("<f4", None)):
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "columns.json").write_text(json.dumps({"rows": 4, "columns": [[dtype, [2]]]}))
+        if content is None:
+            os.mkfifo(tmp_path / "a" / "0.bin")
+        else:
+            (tmp_path / "a" / "0.bin").write_bytes(content)
+        assert columns.written(tmp_path / "a") is None and not (tmp_path / "a").exists()
