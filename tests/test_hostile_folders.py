@@ -119,6 +119,18 @@ def test_a_bad_run_shows_its_problem_and_no_other_is_touched(tmp_path, monkeypat
     assert "what nobody thought of" in results.table()[0]["problem"]
 
 
+def test_a_sweep_names_no_folder_outside_of_its_own(tmp_path, capsys):
+    write_run(tmp_path, "secret")
+    sweep = tmp_path / "sweep"
+    write_run(sweep, "a=1")
+    for name in ("../secret", str(tmp_path / "secret"), "a=1/../../secret", "..", "", 3, None, ["a=1"]):
+        points = [{"scores": {"3": 1.0}, "runs": ["a=1", name]}]
+        (sweep / "sweep.json").write_text(json.dumps({"points": points}))
+        assert main(["report", str(sweep), "--out", str(tmp_path / "a.html")]) == 1
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert "sweep.json: cannot be read" in line and f"{name!r} is no folder in it" in line
+
+
 def test_the_dashboard_asks_for_an_address(tmp_path):
     with pytest.raises(JaxrlError, match=r"--host: got nothing, .* 127\.0\.0\.1"):
         Server(Results(tmp_path), "", 0)

@@ -16,6 +16,7 @@ from jaxrl.cli.device import start_computing
 from jaxrl.cli.sweep import with_earlier_seed
 from jaxrl.cli.train import configuration
 from jaxrl.settings import load_run_settings, with_drawn_seed
+from jaxrl.settings.inheritance import EVERY, merge
 from jaxrl.training.interrupt import Interrupt
 
 
@@ -36,7 +37,8 @@ def run(given: argparse.Namespace) -> int:
     """Check everything, then train; the exit code. Raises JaxrlError for what the user can mend."""
     console = rich.get_console()
     setup_logging(console, debug=getattr(given, "debug", False))
-    config, overrides = configuration(given.config, flags.overrides_from(given))
+    demonstrated = {"behaviors": {EVERY: {"behavioral_cloning": {"demo_path": given.demo}}}}
+    config, overrides = configuration(given.config, merge(demonstrated, flags.overrides_from(given)))
     settings = load_run_settings(config, overrides, HYPERPARAMETER_TYPES)
     options = settings.checkpoint_settings
     # of the run that goes on: it says which episodes are held out

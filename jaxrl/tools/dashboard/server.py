@@ -10,7 +10,8 @@ import errno
 import ipaddress
 import json
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,6 +31,9 @@ _HTML, _CSS, _JS, _JSON = "text/html", "text/css", "text/javascript", "applicati
 _POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
 LARGEST = 2**28
 """Bytes of a film."""
+_HOST = re.compile(r"(localhost|[0-9.]{7,15}|\[[0-9a-f:.]{2,45}\])(:[0-9]{1,5})?", re.IGNORECASE)
+_NUMBER = re.compile(r"-?[0-9]{1,15}")
+_MOST_FIELDS = 8
 _REQUEST_SECONDS = 10.0  # a client that connects and says nothing is dropped
 
 log = logging.getLogger(__name__)
@@ -79,11 +83,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer from the list of what there is; nothing in a request becomes a path."""
-        if self.server.local and not _is_loopback(urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""):
+        if self.server.local and not _names_this_machine(self.headers.get_all("Host", [])):
             self._error(HTTPStatus.FORBIDDEN, "this page is served to this machine alone, under its own name")
             return
-        address = urlsplit(self.path)
-        asked = {key: values[-1] for key, values in parse_qs(address.query).items()}
+        try:
+            address = urlsplit(self.path)
+            asked = {key: values[-1] for key, values in parse_qs(address.query, max_num_fields=_MOST_FIELDS).items()}
+        except ValueError:
+            self._error(HTTPStatus.BAD_REQUEST, "this is no address of a page")
+            return
+        if not _NUMBER.fullmatch(asked.get("known", "-1")):
+            self._error(HTTPStatus.BAD_REQUEST, "known: expected a number")
+            return
         if address.path in _FILES:
             kind, content = _FILES[address.path]
             self._answer(kind, content().encode())
@@ -127,11 +138,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
-def _known(asked: Mapping[str, str]) -> int:
-    known = asked.get("known", "")
-    return int(known) if known.isdecimal() else -1
-
-
 def _own(name: str) -> Callable[[], str]:
     return lambda: (_HERE / name).read_text(encoding="utf-8")
 
@@ -145,8 +151,14 @@ _FILES: dict[str, tuple[str, Callable[[], str]]] = {
 }
 _ANSWERS: dict[str, Callable[[Results, Mapping[str, str]], Any]] = {
     "/api/runs": lambda results, _: {"results": str(results.root), "colors": COLORS, "runs": results.table()},
-    "/api/curves": lambda results, asked: results.curves(asked.get("run", ""), _known(asked)),
+    "/api/curves": lambda results, asked: results.curves(asked.get("run", ""), int(asked.get("known", "-1"))),
 }
+
+
+def _names_this_machine(hosts: Sequence[str]) -> bool:
+    """Whether a request names this machine, once: NAME or NAME:PORT and nothing else."""
+    named = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+    return named is not None and _is_loopback(named[1].lower().strip("[]"))
 
 
 def _is_loopback(host: str) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxrl.artifacts.files import write_text
 from jaxrl.artifacts.metrics import statistics as tags
+from jaxrl.artifacts.names import is_folder_name
 from jaxrl.regular_files import read_regular
 from jaxrl.settings.sweep import Point
 from jaxrl.tools.report.events import Curve, ReportError, SeedEvents, final_score
@@ -59,7 +60,11 @@ def expanded(folder: Path) -> list[Path]:
         return [folder]
     try:
         points = json.loads(read_regular(path))["points"]
-        return [folder / name for point in points if point["scores"] for name in point["runs"]]
+        names = [name for point in points if point["scores"] for name in point["runs"]]
+        for name in names:
+            if not isinstance(name, str) or not is_folder_name(name):
+                raise ValueError(f"{name!r:.200} is no folder in it")
+        return [folder / name for name in names]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReportError(f"{path}: cannot be read ({error!r}). Give the runs in its folder one by one.") from error
 

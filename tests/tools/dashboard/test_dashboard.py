@@ -86,6 +86,31 @@ def test_nothing_else_is_served(served):
     assert b"http" not in page
 
 
+def raw(address: str, request: str) -> str:
+    """The answer to a request that no browser would make."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as line:
+        line.sendall(request.encode("latin-1"))
+        with line.makefile("rb") as answer:
+            return answer.readline().decode()
+
+
+def test_odd_requests_are_refused_with_an_answer(served):
+    _, address, _ = served
+    port = address.rpartition(":")[2]
+    for odd in ("evil.example@127.0.0.1", "[::1", "localhost/evil", "localhost?x", "localhost#x", "127.0.0.1:x", "[]",
+                "localhost:123456", "127.0.0.1\r\nHost: evil.example", "", "127.1", "evil.example", "\xb2localhost",
+                "9" * 5000):  # fmt: skip
+        assert " 403 " in raw(address, f"GET / HTTP/1.1\r\nHost: {odd}\r\n\r\n"), odd
+    assert " 403 " in raw(address, "GET / HTTP/1.0\r\n\r\n")
+    for right in ("localhost", f"LOCALHOST:{port}", f"127.0.0.1:{port}", "127.8.9.1", f"[::1]:{port}"):
+        assert " 200 " in raw(address, f"GET / HTTP/1.1\r\nHost: {right}\r\n\r\n"), right
+    for odd in ("/api/curves?run=a&known=" + "9" * 5000, "/api/curves?run=a&known=x", "/api/curves?known=%C2%B2",
+                "/api/runs?" + "a=1&" * 5000, "http://[::1/"):  # fmt: skip
+        assert " 400 " in raw(address, f"GET {odd} HTTP/1.1\r\nHost: localhost\r\n\r\n"), odd
+    assert " 404 " in raw(address, "GET /api/curves?run=a&known= HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+
 def test_a_port_that_is_taken_is_named(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

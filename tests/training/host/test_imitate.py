@@ -146,6 +146,18 @@ def test_a_resumed_run_holds_out_what_it_held_out(tmp_path, demo, monkeypatch, r
     assert [settings.env_settings.seed for settings in seen] == [12345, 3]
 
 
+@pytest.mark.parametrize("written", [None, {"behaviors": {"Mover": {"behavioral_cloning": {"strength": 0.5}}}}])
+def test_a_section_of_cloning_needs_no_path_beside_the_flag(tmp_path, demo, monkeypatch, runs, written):
+    seen: list[Any] = []
+    monkeypatch.setattr("jaxrl.training.host.imitation.imitate", lambda settings, *_: seen.append(settings))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
+    config = [] if written is None else ["--config", str(tmp_path / "config.yaml")]
+    assert main(["imitate", *config, "--demo", demo, "--run-id", "x", "--set", "behavioral_cloning.steps=7"]) == 0
+    (settings,) = seen
+    section = (settings.default_settings if written is None else settings.behaviors["Mover"]).behavioral_cloning
+    assert (section.demo_path, section.steps, section.strength) == (demo, 7, 1.0 if written is None else 0.5)
+
+
 @pytest.mark.parametrize(
     ("behavior", "flags", "words"),
     [
