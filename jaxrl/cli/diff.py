@@ -24,17 +24,18 @@ def run(given: argparse.Namespace) -> int:
     """Print a line for settings, versions, statistics and parameters; the exit code says whether all are equal."""
     from jaxrl.cli.device import choose_device
     from jaxrl.tools.report.difference import compare_files, compare_parameters, pair_of
+    from jaxrl.torch.reading import read_torch_arrays
 
     try:
         pair = pair_of(given.first, given.second)
         compared = compare_files(pair)
         choose_device("cpu")  # an accelerator may be busy with training
-        compared.append(compare_parameters(pair))
+        compared.append(compare_parameters(pair, read_torch_arrays))
     except JaxrlError as error:
         if given.debug:
             raise
         print(error, file=sys.stderr)
         return BAD_INPUT
-    for what, difference in compared:
-        print(f"{what}: {difference or 'equal'}")
-    return EQUAL if all(difference is None for _, difference in compared) else DIFFERENT
+    for each in compared:
+        print(f"{each.what}: {each.difference or ('equal' if each.is_there else 'none in either')}")
+    return EQUAL if all(each.difference is None for each in compared) else DIFFERENT

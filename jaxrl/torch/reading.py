@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import pickletools
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -102,6 +102,20 @@ def read_torch_file(path: Path) -> Any:
         raise ArtifactError(f"{path}: cannot be read ({error.strerror or error})") from error
     except _BROKEN as error:
         raise damaged(path, f"{type(error).__name__}: {error}"[:200]) from error
+
+
+def read_torch_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays and numbers of a file by their keys, joined by "/". Raises as `read_torch_file`."""
+    return dict(_leaves(read_torch_file(path), ""))
+
+
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, np.ndarray]]:
+    if isinstance(value, (np.ndarray, bool, int, float)):
+        yield key, np.asarray(value)
+    elif isinstance(value, (dict, list, tuple)):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, item in items:
+            yield from _leaves(item, f"{key}/{name}" if key else str(name))
 
 
 class _Reader:

@@ -1,12 +1,14 @@
 """What is the first difference between two runs, or two checkpoints: settings, versions, statistics, parameters.
 
 Runs that ought to be equal are compared from the outside in: other settings explain other numbers, other versions of a
-package may, the first statistic that differs says when it began, the first parameter where.
+package may, the first statistic that differs says when it began, the first parameter where. So are runs of ML-Agents,
+whose checkpoints are files of PyTorch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +17,12 @@ import numpy as np
 from jaxrl.artifacts import files
 from jaxrl.artifacts.checkpoint.folder import METADATA, behaviors_of, checkpoints, latest
 from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.artifacts.status import METADATA as STATUS_METADATA
 from jaxrl.settings.section import flatten
 from jaxrl.tools.report.events import ReportError, read_folder
 from jaxrl.tools.report.runs import INCIDENTAL, SEED, places, read_settings
 
+ReadTorch = Callable[[Path], Mapping[str, np.ndarray]]
 SAME_SETTINGS = frozenset(INCIDENTAL) - {SEED, "env_settings.seeds"}
 """Settings that may differ: how a run was named and started."""
 
@@ -28,6 +32,7 @@ class Compared(NamedTuple):
 
     what: str  # "settings", "versions", "statistics" or "parameters"
     difference: str | None  # the first one, of both sides in order; None: there is none
+    is_there: bool = True  # False: neither has any
 
 
 class Pair(NamedTuple):
@@ -49,20 +54,31 @@ def pair_of(first: Path, second: Path) -> Pair:
 
 def compare_files(pair: Pair) -> list[Compared]:
     """Settings, versions and statistics. Raises ReportError or ArtifactError for files that cannot be read."""
+    settings = [_settings(path, pair.runs) for path in pair[:2]]
+    versions = [_versions(path, pair.runs) for path in pair[:2]]
     found = [
-        Compared("settings", _of_mappings(*(_settings(path, pair.runs) for path in pair[:2]))),
-        Compared("versions", _of_mappings(*(_versions(path, pair.runs) for path in pair[:2]))),
+        Compared("settings", _of_mappings(*settings), any(settings)),
+        Compared("versions", _of_mappings(*versions), any(versions)),
     ]
     if pair.runs:
-        found.append(Compared("statistics", _of_statistics(pair.first, pair.second)))
+        there = any(places(path) for path in pair[:2])
+        found.append(Compared("statistics", _of_statistics(pair.first, pair.second), there))
     return found
 
 
-def compare_parameters(pair: Pair) -> Compared:
-    """Every array of the checkpoints that both have, oldest first. Imports JAX. Raises CheckpointError."""
+def compare_parameters(pair: Pair, read_torch: ReadTorch) -> Compared:
+    """Compare every array of the checkpoints that both have, oldest first. Imports JAX.
+
+    `read_torch`: arrays of one of ML-Agents' files. Runs without any checkpoint are not equal: nothing shows that.
+
+    Raises ArtifactError.
+    """
     if not pair.runs:
-        return Compared("parameters", _of_checkpoints(pair.first, pair.second))
-    texts = (_of_behavior(pair, name) for name in sorted({*behaviors_of(pair.first), *behaviors_of(pair.second)}))
+        return Compared("parameters", _of_checkpoints(pair.first, pair.second, read_torch))
+    names = {path.name for run in pair[:2] for path in run.iterdir() if path.is_dir() and _saved(path)}
+    if not names:
+        return Compared("parameters", "none were compared, neither run has a checkpoint", is_there=False)
+    texts = (_of_behavior(pair, name, read_torch) for name in sorted(names))
     return Compared("parameters", next((text for text in texts if text is not None), None))
 
 
@@ -87,9 +103,12 @@ def _settings(path: Path, is_run: bool) -> Mapping[str, Any]:
 
 
 def _versions(path: Path, is_run: bool) -> Mapping[str, Any]:
-    """As the newest checkpoint of the first behavior tells them."""
+    """Return those in the newest checkpoint of the first behavior, else in training_status.json."""
     newest = [latest(path / name) for name in behaviors_of(path)[:1]] if is_run else [path]
-    return files.read_json(newest[0] / METADATA).get("versions", {}) if newest and newest[0] is not None else {}
+    if newest and newest[0] is not None:
+        return files.read_json(newest[0] / METADATA).get("versions", {})
+    status = RunFolder(path.parent, path.name).status
+    return files.read_json(status).get(STATUS_METADATA, {}) if status.is_file() else {}
 
 
 def _of_mappings(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | None:
@@ -127,10 +146,18 @@ def _points(curves: Mapping[str, Any]) -> dict[tuple[int, str], float]:
     }
 
 
-def _of_behavior(pair: Pair, name: str) -> str | None:
-    saved = [{item.step: item.path for item in checkpoints(run / name)} for run in pair[:2]]
+def _saved(folder: Path) -> dict[int, Path]:
+    """Return a behavior's checkpoints by step: folders of jaxrl, else files of ML-Agents."""
+    pattern = re.compile(re.escape(folder.name) + r"-(\d{1,15})\.pt")
+    files_of = ((pattern.fullmatch(path.name), path) for path in folder.glob("*.pt"))
+    folders_of = {item.step: item.path for item in checkpoints(folder)}
+    return {int(match[1]): path for match, path in files_of if match} | folders_of
+
+
+def _of_behavior(pair: Pair, name: str, read_torch: ReadTorch) -> str | None:
+    saved = [_saved(run / name) for run in pair[:2]]
     for step in sorted(set(saved[0]) & set(saved[1])):
-        text = _of_checkpoints(saved[0][step], saved[1][step])
+        text = _of_checkpoints(saved[0][step], saved[1][step], read_torch)
         if text is not None:
             return f"{name}-{step}: {text}"
     last = [max(steps, default=None) for steps in saved]
@@ -141,13 +168,12 @@ def _of_behavior(pair: Pair, name: str) -> str | None:
     return f"{name}: last step {shown}" + (f", equal at step {equal[-1]}" if equal else "")
 
 
-def _of_checkpoints(first: Path, second: Path) -> str | None:
+def _of_checkpoints(first: Path, second: Path, read_torch: ReadTorch) -> str | None:
     """The first array that differs, the largest difference of any, and how many differ."""
-    from jaxrl.artifacts.checkpoint.store import read_arrays, read_info
-
-    for path in (first, second):
-        read_info(path)  # raises for what is none, or damaged
-    arrays = read_arrays(first), read_arrays(second)
+    kinds = ["a checkpoint of jaxrl" if path.is_dir() else "one of ML-Agents" for path in (first, second)]
+    if kinds[0] != kinds[1]:
+        return " / ".join(kinds)
+    arrays = [_arrays(path) if path.is_dir() else read_torch(path) for path in (first, second)]
     shapes = _of_mappings(*({name: f"{x.dtype}{list(x.shape)}" for name, x in of_run.items()} for of_run in arrays))
     if shapes is not None:
         return shapes
@@ -156,6 +182,12 @@ def _of_checkpoints(first: Path, second: Path) -> str | None:
         return None
     largest = max(_largest(arrays[0][name], arrays[1][name]) for name in unequal)
     return f"{unequal[0]}: largest difference {largest:.3g}, {len(unequal)} of {len(arrays[0])} arrays differ"
+
+
+def _arrays(path: Path) -> Mapping[str, Any]:
+    from jaxrl.artifacts.checkpoint.store import read_arrays
+
+    return read_arrays(path)
 
 
 def _largest(first: np.ndarray, second: np.ndarray) -> float:

@@ -1,5 +1,6 @@
 """`jaxrl diff`: what differs first between two runs or checkpoints, and its exit codes."""
 
+import json
 from pathlib import Path
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 from jaxrl.artifacts.checkpoint import store
 from jaxrl.artifacts.versions import versions
 from jaxrl.cli import main
+from jaxrl.torch.writing import Ordered, write_torch_file
 from tests.tools.report.report_folders import write_run
 
 
@@ -88,7 +90,43 @@ def test_seeds_are_told_apart(tmp_path, capsys):
     )
     code, lines = diff(capsys, first, second)
     assert code == 1 and lines[2].startswith("statistics: Walker, seed 0: first at step 2000")
-    assert lines[3] == "parameters: equal"
+    assert lines[3] == "parameters: none were compared, neither run has a checkpoint"
+
+
+def original(results: Path, name: str, weight: float = 1.0, steps=(500, 1000), torch_version="2.1.0") -> Path:
+    """A run of ML-Agents, of which `weight` stands in the last checkpoint."""
+    path = write_run(results, name)
+    for step in steps:
+        policy = Ordered(weight=np.full((2, 3), weight if step == 1000 else 1.0, np.float32), bias=np.zeros(2, "f4"))
+        adam = {"state": {0: {"step": 3.0, "exp_avg": np.ones(3, "f4")}}, "param_groups": [{"lr": 1e-3, "params": [0]}]}
+        contents = {"Policy": policy, "Optimizer:adam": adam, "global_step": Ordered(step=np.array([step], "i8"))}
+        write_torch_file(path / "Walker" / f"Walker-{step}.pt", contents)
+    status = {"metadata": {"mlagents_version": "1.1.0", "torch_version": torch_version}}
+    (path / "run_logs").mkdir(exist_ok=True)
+    (path / "run_logs" / "training_status.json").write_text(json.dumps(status))
+    return path
+
+
+def test_runs_of_ml_agents_are_compared_by_their_files(tmp_path, first, capsys):
+    one, same = original(tmp_path, "one"), original(tmp_path, "same")
+    assert diff(capsys, one, same) == (0, EQUAL)
+    code, lines = diff(capsys, one, original(tmp_path, "other", 1.25, torch_version="2.2.0"))
+    assert code == 1 and lines[1] == "versions: torch_version: 2.1.0 / 2.2.0"
+    assert lines[3] == "parameters: Walker-1000: Policy/weight: largest difference 0.25, 1 of 7 arrays differ"
+    _, lines = diff(capsys, one, original(tmp_path, "short", steps=(500,)))
+    assert lines[3] == "parameters: Walker: last step 1000 / 500, equal at step 500"
+    _, lines = diff(capsys, first, original(tmp_path, "kind", steps=(100, 200)))
+    assert lines[3] == "parameters: Walker-100: a checkpoint of jaxrl / one of ML-Agents"
+    (one / "Walker" / "Walker-500.pt").write_bytes(b"PK")
+    code, lines = diff(capsys, one, same)
+    assert code == 2 and len(lines) == 1 and "Walker-500.pt: the file is damaged" in lines[0]
+
+
+def test_what_neither_has_is_not_called_equal(tmp_path, capsys):
+    paths = [write_run(tmp_path, name, configuration=False) for name in ("a", "b")]
+    code, lines = diff(capsys, *paths)
+    assert (code, lines) == (1, ["settings: none in either", "versions: none in either", "statistics: equal",
+                                 "parameters: none were compared, neither run has a checkpoint"])  # fmt: skip
 
 
 def test_bad_input(tmp_path, first, capsys):
