@@ -22,7 +22,7 @@ from jaxrl.training.compiled.population import (
     next_generation,
     train_population,
 )
-from jaxrl.training.compiled.recent_returns import none_yet
+from jaxrl.training.compiled.recent_returns import RecentReturns, Tally, none_yet
 from jaxrl.training.compiled.state import JittedState, Report, SceneState
 from jaxrl.training.interrupt import Interrupt
 from tests.jax_envs.toy_jax_env import NAME
@@ -56,23 +56,25 @@ def test_the_worst_quarter_learns_from_the_best():
 def test_a_copy_does_not_remember_what_the_loser_knew(names: tuple[str, ...]):
     """Areas stay where they are: what stands in their memory are the loser's numbers, which the copy cannot read.
 
-    Of several behaviors all learners of a member go together; what it is worth is the mean over them.
+    It has the best one's recent returns, and its rate times 0.8 or 1.25; the others keep theirs. Of several
+    behaviors all learners of a member go together; what it is worth is the mean over them.
     """
     rows = np.arange(1.0, 5.0, dtype=np.float32)
     none, parts, members, reports = jnp.zeros(4), {}, [], {}
+    rate, tally = 1 / 16, Tally(jnp.asarray(rows), jnp.asarray(rows) * 2, jnp.asarray(rows) * 3, jnp.asarray(rows) * 4)
     for i, name in enumerate(names):
         train = TrainState(policy=rows + 10 * i, critic=(), optimizer=(), own={}, signals={}, step=rows, key=rows)
         carry = {"actor": jnp.broadcast_to(rows[:, None, None, None], (4, 2, 3, 5))}
         parts[name] = JittedState(
             train=train, store=(), fresh=none, play=Play((), rows, (), carry, open=()), parameters={},
-            values={RATE: none + 1e-3},
-            key=none, iteration=none, frozen=none > 0, recent=none_yet(4),
+            values={RATE: none + rate},
+            key=none, iteration=none, frozen=none > 0, recent=RecentReturns(tally, tally),
         )  # fmt: skip
         scores = np.array([[3.0, 1.0, 8.0, 2.0], [0.0, 1.0, 1.0, 9.0]][i])  # the mean's best is the third or the fourth
         statistics = SimpleNamespace(recent_reward=lambda scores=scores: scores, frozen=np.zeros(4, bool))
         recorder = SimpleNamespace(statistics=statistics)
         members.append(SimpleNamespace(recorder=recorder, name=name))
-        reports[name] = Report(none, np.zeros(4, bool), none, {RATE: np.full(4, 1e-3)}, none_yet(4), ())
+        reports[name] = Report(none, np.zeros(4, bool), none, {RATE: np.full(4, rate)}, none_yet(4), ())
     loop = SimpleNamespace(
         members=SimpleNamespace(parts=members), spaces=SPACES, targets={RATE: [(name, RATE) for name in names]}, seed=0,
         _tell=lambda *_: None, trainer=SimpleNamespace(place=lambda state: state),
@@ -85,7 +87,11 @@ def test_a_copy_does_not_remember_what_the_loser_knew(names: tuple[str, ...]):
         assert part.train.policy.tolist() == [of + 10 * i for of in (1, best, 3, 4)]
         assert part.train.key.tolist() == part.play.view.tolist() == rows.tolist()
         assert np.asarray(part.play.carry["actor"])[:, 0, 0, 0].tolist() == [1, 0, 3, 4]
-        assert part.values[RATE].tolist() == after.parts[names[0]].values[RATE].tolist() != [1e-3] * 4
+        first, changed, *others = part.values[RATE].tolist()
+        assert [first, *others] == [rate] * 3 and changed in (np.float32(0.8 * rate), 1.25 * rate)
+        assert changed == after.parts[names[0]].values[RATE][1]
+        inherited = [[1.0, best, 3.0, 4.0], [2.0, 2 * best, 6.0, 8.0], [3.0, 3 * best, 9.0, 12.0]]
+        assert [[*x] for of in part.recent for x in of[:3]] == inherited * 2
 
 
 def test_values_stay_in_their_space():

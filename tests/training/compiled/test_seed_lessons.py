@@ -184,6 +184,25 @@ def test_a_seed_that_asks_for_it_begins_anew_and_the_other_plays_on():
     assert lessons.open  # the second seed's may go on
 
 
+def test_a_point_of_a_sweep_that_asks_for_it_begins_anew_and_the_one_before_it_plays_on():
+    """A point's lessons count its own seeds from 0, wherever these stand in the program."""
+    parameters = {"size": curriculum(2.5, RANGES, min_lesson_length=0, require_reset=True)}
+    subject = Subject(NAME, make_shown().spec, settings_of("ppo", {**TINY, "max_steps": 10**6}), SEEDS[1:], AREAS)
+    second = SeedLessons(PARAMETERS.validate_python(parameters), [subject])
+    trainer, state, report = ran()
+    told = jax.tree.map(lambda x: np.asarray(x)[1:], report)
+    told = told._replace(newest=told.newest._replace(reward=np.ones((1, 6), np.float32), rewards=np.array([6])))
+    before = jax.device_get(state.of(NAME).play)
+    with quick_compilation():
+        state = go_on(trainer, state, second, 1, {NAME: told})
+    after = jax.device_get(state.of(NAME).play)
+    assert second.entries() == {"size": {"lesson_num": 1}}
+    assert (sizes(state)[1] != 2.5).all() and (sizes(state)[0] == 2.5).all()
+    assert (after.areas.state.clock[1] == 0).all() and (after.sums.length[1] == 0).all()
+    first = [jax.tree.map(lambda x: x[0], (play.view, play.sums, play.areas.state)) for play in (before, after)]
+    jax.tree.map(np.testing.assert_array_equal, *first)
+
+
 def test_seeds_that_are_frozen_or_done_stay_in_their_lessons():
     _, _, report = ran()
     report = report._replace(

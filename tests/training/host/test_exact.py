@@ -173,6 +173,22 @@ def test_behaviors_go_on_from_one_moment_after_a_kill_between_their_checkpoints(
         moment_of_run(folder)
 
 
+def test_lessons_go_on_exactly_from_a_run_that_was_not(tmp_path, caplog):
+    """Its checkpoints note no lessons: those of the status are gone on from."""
+    ends = {"measure": "progress", "behavior": "Toy", "threshold": 0.1, "min_lesson_length": 1}
+    first = {"name": "first", "value": 0.0, "completion_criteria": ends}
+    lessons = {"unknown": {"curriculum": [first, {"name": "last", "value": 1.0}]}}
+    arguments = {"changes": {"max_steps": 100, "trainer_type": "ppo"}, "parameters": lessons}
+    with caplog.at_level("INFO", "jaxrl"):
+        begun = run(tmp_path / "run", exact=False, **arguments)
+        assert moment_of_run(RunFolder(begun.parent, "run")).lessons is None
+        assert sum("lesson 'last' begins" in text for text in caplog.messages) == 1
+        caplog.clear()
+        run(tmp_path / "run", resume=True, **arguments | {"changes": {"max_steps": 160, "trainer_type": "ppo"}})
+    assert any("lesson 'last' (2 of 2)" in text for text in caplog.messages)
+    assert not any("begins" in text for text in caplog.messages)
+
+
 @pytest.mark.slow
 def test_without_it_the_resumed_run_is_another(tmp_path, capsys):
     whole = run(tmp_path / "whole", exact=False)
