@@ -87,6 +87,20 @@ def test_a_worker_that_is_killed_while_it_owes_nothing_is_noticed_when_it_is_nee
         assert [result.worker for result in pool.recv()] == [1]
 
 
+def test_a_send_to_a_process_that_has_ended_fails_itself():
+    """Not the wait for an answer, which may be long in coming."""
+    with EnvPool(ToyEnv, 1) as pool:
+        pool.reset()
+        (result,) = pool.recv()
+        (process,) = [each for each in multiprocessing.active_children() if each.name == "jaxrl-env-0"]
+        process.kill()
+        process.join(10)
+        with failure(r"worker 0 died during its step: process \d+ ended with .*SIGKILL"):
+            pool.send(0, no_actions(result))
+        with failure(r"worker 0 .*SIGKILL.* .earlier; the worker was not replaced"):
+            pool.send(0, no_actions(result))
+
+
 def test_a_death_is_noticed_although_a_player_still_holds_the_workers_files(tmp_path):
     with EnvPool(partial(PlayerEnv, folder=str(tmp_path), inherit=True), 1) as pool:
         pool.reset()

@@ -292,6 +292,14 @@ MUTATIONS = (
     Mutation(
         "S28", "training/host/behavior.py", "behavior.actor.policy = behavior.learner.policy", "behavior.learner.policy"
     ),
+    Mutation(
+        "S2",
+        "envs/workers/supervisor.py",
+        "            self.handle.send(command)\n        except (ChannelClosedError, ChannelTimeoutError) as error:\n",
+        "            self.handle.send(command)\n        except (ChannelClosedError, ChannelTimeoutError) as error:\n"
+        "            return True\n",
+        "has_ended",
+    ),
     Mutation("S6", "training/host/behaviors.py", "elif known != spec:", "elif known is None:"),
     Mutation("S8", "envs/workers/pool.py", "        self._inbox.drop()\n", ""),
     Mutation(

@@ -259,10 +259,10 @@ def read_arrays(path: Path, wanted: Collection[str] | None = None) -> dict[str, 
     try:
         leaves = {name: entry for name, entry in info.leaves.items() if trees.bytes_of(entry)}
         some = leaves if wanted is None else {name: leaves[name] for name in leaves if name in wanted}
-        require_memory(path, sum(map(trees.bytes_of, some.values())))
         manifest.require_files(folder)
         with _quiet(), _array_store() as checkpointer:
             _require_described(flatten_dict(checkpointer.metadata(folder).item_metadata.tree, sep="/"), leaves)
+            require_memory(path, sum(map(trees.bytes_of, some.values())))
             if wanted is None:
                 return flatten_dict(checkpointer.restore(folder), sep="/")
             if not some:
