@@ -103,6 +103,8 @@ class RunFolder:
         if only_evaluates(options):
             yield
             return
+        if options.resume:
+            self._refuse_links_out()
         with RunLock(self.path):
             self.check(*asked)  # once more: another run may have come and gone
             try:
@@ -231,12 +233,25 @@ class RunFolder:
                 raise RunFolderError(f"{path} is a file, not a folder. Choose another {flag}.")
         if not force or not self.holds_results():
             return
-        inside = (path for depth in ("*", "*/*", "*/*/*") for path in self.path.glob(depth) if path.is_dir())
-        for path in (self.results_dir, *between, self.path, *inside):
+        for path in (self.results_dir, *between, self.path, *filter(Path.is_dir, self._inside())):
             if path.is_symlink():
                 raise RunFolderError(
                     f"{path} is a symbolic link to {os.readlink(path)}, and --force deletes nothing through a link. "
                     "Name the folder itself (--results-dir, --run-id), or delete the old run by hand."
+                )
+
+    def _inside(self) -> Iterator[Path]:
+        """Yield files and folders in the run's folder, as deep as the run writes under names that are known before."""
+        return (path for depth in ("*", "*/*", "*/*/*") for path in self.path.glob(depth))
+
+    def _refuse_links_out(self) -> None:
+        """Raise RunFolderError for a link out of the folder of a run that goes on, which may be somebody else's."""
+        own = os.path.realpath(self.path)
+        for path in filter(Path.is_symlink, self._inside()):
+            if not Path(os.path.realpath(path)).is_relative_to(own):
+                raise RunFolderError(
+                    f"{path} is a symbolic link to {os.readlink(path)}, and --resume writes and deletes nothing "
+                    "through a link out of the run's folder. Put what it leads to in its place."
                 )
 
     def _check_resume(self) -> None:

@@ -26,6 +26,7 @@ from jaxrl.settings import RunSettings, SettingsError, load_run_settings, with_d
 from jaxrl.settings.inheritance import merge
 from jaxrl.settings.loading import without_remarks
 from jaxrl.settings.reading import read_yaml
+from jaxrl.settings.run import LARGEST_SEED
 from jaxrl.settings.sweep import Point, grid, overrides_of, space
 from jaxrl.tools.report.sweep import write_results
 from jaxrl.training.checks import check_run
@@ -91,12 +92,12 @@ def run(given: argparse.Namespace) -> int:
     failed = None
     with Interrupt() as interrupt:
         if search is not None:
-            names, failed = make_trials(search, asked.base, asked.folder, asked.runs, console, interrupt)
-            plans = [_Plan(Point(name, values), asked.runs(name, values)) for name, values in names]
+            made, failed = make_trials(search, asked.base, asked.folder, asked.runs, console, interrupt)
+            points = [(Point(name, values), list(asked.places(name))) for name, values in made]
         else:
             failed = _train(plans, console, interrupt, given.parallel)
-        if asked.folder.is_dir() and plans:
             points = [(plan.point, [run.checkpoint_settings.run_id for run in plan.runs]) for plan in plans]
+        if asked.folder.is_dir() and points:
             for line in write_results(asked.folder, points):
                 print(line)
     if failed is not None:
@@ -114,16 +115,20 @@ class _Asked(NamedTuple):
     folder: Path  # of the sweep
     search: bool
 
+    def places(self, name: str) -> dict[str, dict[str, int]]:
+        """Return the names of a point's runs, with what each has of `env_settings`."""
+        base = self.base.env_settings
+        if is_compiled(base.env_path) or base.seeds == 1:
+            return {name: {"seed": base.seed}}
+        numbers = range(base.seed, base.seed + base.seeds)
+        return {f"{name}_seed{number}": {"seed": number, "seeds": 1} for number in numbers}
+
     def runs(self, name: str, values: Mapping[str, Any]) -> list[RunSettings]:
         """Settings of the runs of a point, each in its own folder. Raises JaxrlError for what no sweep can have."""
-        base, places = self.base.env_settings, {name: {"seed": self.base.env_settings.seed}}
-        if not is_compiled(base.env_path) and base.seeds > 1:
-            numbers = range(base.seed, base.seed + base.seeds)
-            places = {f"{name}_seed{number}": {"seed": number, "seeds": 1} for number in numbers}
         saved = self.base.checkpoint_settings
         start = saved.initialize_from and Path(saved.results_dir, saved.initialize_from).absolute()
         runs, of_point = [], merge(self.overrides, overrides_of(values))
-        for own, environment in places.items():
+        for own, environment in self.places(name).items():
             options = {"run_id": own, "results_dir": str(self.folder)}
             if self.search:  # a trial is always a new run
                 options |= {"resume": False}
@@ -263,4 +268,4 @@ def _seed_in(path: Path) -> int | None:
         seed = read_yaml(path)["env_settings"]["seed"]
     except (SettingsError, KeyError, TypeError):
         return None  # `RunFolder.check` says what is wrong with a folder
-    return seed if isinstance(seed, int) and seed >= 0 else None
+    return seed if isinstance(seed, int) and 0 <= seed <= LARGEST_SEED else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -30,6 +32,7 @@ END_SECONDS = 120.0
 """A run that was told to end may take so long for saving; then it is killed."""
 SILENT_SECONDS = 600.0
 """A run that has written nothing into its log for so long is named, once."""
+_LAST_BYTES = 2**16  # of a log, in which its last line stands
 _ORPHAN_SECONDS = 30  # the same for one whose sweep was killed
 
 
@@ -198,6 +201,8 @@ def _started(run: RunSettings) -> _Child:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(config, to_yaml(run))
+        if log.is_symlink() or (log.exists() and not log.is_file()):
+            raise OSError(errno.EINVAL, "it is no file: move it away", str(log))
         output = log.open("ab")
     except OSError as error:
         raise write_error(log, error) from error
@@ -219,7 +224,9 @@ def _told(child: _Child, told_to_end: bool) -> bool:
     if told_to_end and code == TERMINATED:
         _log.info("%s: saved and ended.", child.name)
         return True
-    lines = child.log.read_text(encoding="utf-8", errors="replace").splitlines()
+    with child.log.open("rb") as file:
+        file.seek(-min(_LAST_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
+        lines = file.read(_LAST_BYTES).decode(errors="replace").splitlines()
     last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
     if code == 0:
         _log.info("%s: done.", child.name)

@@ -30,7 +30,7 @@ from jaxrl.settings.section import (
 
 _LAST_PORT = 65535
 _SEEDS = 10000
-_LARGEST_SEED = 2**31 - 1
+LARGEST_SEED = 2**31 - 1
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class EnvironmentSettings(Section):
     seeds: Count = Field(default=1, description="runs side by side, with seed, seed + 1 ...; jax: environments only")
     timeout_wait: Positive = Field(default=60.0, description="seconds to wait for an environment's answer")
     seed: Limit = Field(
-        default=-1, le=_LARGEST_SEED, description="seed of the run; worker i gets seed + i; -1: drawn from 0 to 9999"
+        default=-1, le=LARGEST_SEED, description="seed of the run; worker i gets seed + i; -1: drawn from 0 to 9999"
     )
     max_lifetime_restarts: Limit = Field(default=10, description="restarts of a worker in the whole run; -1: no limit")
     restarts_rate_limit_n: Limit = Field(

@@ -60,6 +60,14 @@ class Space(NamedTuple):
     whole: bool = False
     choices: tuple[Any, ...] = ()
 
+    def holds(self, value: Any) -> bool:
+        """Whether this is a value of the space."""
+        if self.choices:
+            return value in self.choices
+        if not isinstance(value, (int, float)) or (self.whole and not float(value).is_integer()):
+            return False
+        return self.low <= value <= self.high or math.isclose(value, self.low) or math.isclose(value, self.high)
+
     def suggested(self, trial: Any, key: str) -> Any:
         """The value that a trial of Optuna proposes."""
         if self.choices:

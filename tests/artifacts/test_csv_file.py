@@ -6,6 +6,7 @@ import csv
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,22 @@ def test_a_line_for_each_value(tmp_path: Path) -> None:
     ]
     wall = float(writer.path.read_text().splitlines()[1].split(",")[1])
     assert begun - 0.01 <= wall <= time.time() + 0.01
+
+
+def test_a_table_of_a_stranger_is_read_within_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    for content in (b"step,wall_time,tag,value\n5,1.0,a,2.0\n" + b"9" * 5000 + b",1,a,2\n7,1.0,a,3.0\n6,", None):
+        path.write_bytes(content or b"5,1.0,a,2.0\n")
+        if content is None:
+            with path.open("r+b") as file:
+                file.truncate(3 * 2**30)
+        tracemalloc.start()
+        writer = CsvWriter(tmp_path, resume_step=6)
+        writer.summaries(7, summaries(b=1.0))
+        writer.close()
+        assert tracemalloc.get_traced_memory()[1] < 3e6
+        tracemalloc.stop()
+        assert rows(path) == [["5", "a", "2.0"], ["7", "b", "1.0"]]
 
 
 def test_tags_may_come_later(tmp_path: Path) -> None:

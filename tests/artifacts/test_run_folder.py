@@ -259,6 +259,32 @@ def test_force_deletes_nothing_through_a_link(tmp_path, old_run):
     assert everything(old_run) == before
 
 
+def test_a_run_that_goes_on_writes_nothing_through_a_link_out_of_its_folder(tmp_path, old_run):
+    """It may be somebody else's: abandoned files are deleted there, and a lock is written over."""
+    outside, file = tmp_path / "outside", tmp_path / "file"
+    outside.mkdir()
+    (outside / "report.tmp").write_text("mine")
+    file.write_text("mine")
+    resumes = CheckpointSettings(resume=True)
+    (old_run.path / "inner").symlink_to(old_run.path / "Walker")
+    for name, target in (("Other", outside), ("run.lock", file), ("Walker/self_play", outside), ("run_logs/a", file),
+                         ("Walker/metrics.csv", file), ("gone", tmp_path / "nowhere")):  # fmt: skip
+        link = old_run.path / name
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(target)
+        with (
+            pytest.raises(RunFolderError, match=rf"{name} is a symbolic link to .*--resume writes and deletes nothing"),
+            old_run.claimed(resumes),
+        ):
+            pass
+        with old_run.claimed(CheckpointSettings(resume=True, inference=True)):
+            pass
+        link.unlink()
+    assert file.read_text() == (outside / "report.tmp").read_text() == "mine"
+    with old_run.claimed(resumes):
+        old_run.begin(resume=True)
+
+
 def test_a_link_that_leads_nowhere(tmp_path):
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
     for run in (RunFolder(tmp_path / "gone", "run"), RunFolder(tmp_path, "gone")):

@@ -132,6 +132,24 @@ def test_a_search_gives_up_and_goes_on(folder):
     assert len(json.loads((place / "sweep.json").read_text())["points"]) == 2
 
 
+def test_trials_of_a_stranger_are_shown_and_nothing_in_them_is_called(folder):
+    """A name of code among the values of a trial that has been made, which no flag and no file of the user has."""
+    optuna = pytest.importorskip("optuna")
+    place = folder / "results" / "theirs"
+    place.mkdir(parents=True)
+    (folder / "evil.py").write_text(f"open({str(folder / 'called')!r}, 'w').close()\nmake = None\n")
+    backend = optuna.storages.journal.JournalFileBackend(str(place / "optuna.log"))
+    study = optuna.create_study(storage=optuna.storages.JournalStorage(backend), study_name="jaxrl")
+    for key in ("trainer_type", "env_settings.env_path"):
+        trial = study.ask()
+        trial.suggest_categorical(key, [f"{folder / 'evil.py'}:make"])
+        study.tell(trial, 1.0)
+    ended = sweep(folder, "theirs", "--search", f"{RATE}=1e-4:1e-1:log", "--trials", "2", "--resume")
+    assert ended.returncode == 0, ended.stderr
+    assert "All 2 trials have been made" in ended.stdout and "trial_0001" in ended.stdout
+    assert not (folder / "called").exists()
+
+
 @pytest.mark.slow
 def test_a_population_is_one_run_whose_settings_change(folder):
     flags = ("--search", "hyperparameters.learning_rate=1e-4:1e-1:log", "--population", "4", "--every", "200")

@@ -17,12 +17,14 @@ import psutil
 import pytest
 import yaml
 
+from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.cli import sweep_processes
 from jaxrl.cli.sweep_processes import Job, await_writers
 from jaxrl.orphans import Guard
 from jaxrl.training.interrupt import Interrupt
 from tests.envs.processes import comes_true, is_gone
+from tests.toy_runs import configured
 
 ROOT = Path(__file__).parents[2]
 HYPERPARAMETERS = {"batch_size": 32, "buffer_size": 64, "learning_rate_schedule": "constant"}
@@ -150,6 +152,20 @@ DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); prin
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.skipif(os.name == "nt", reason="links and pipes of POSIX")
+def test_a_log_of_a_stranger_is_neither_followed_nor_waited_for(tmp_path):
+    run, secret = configured(tmp_path, "run", Toy={}), tmp_path / "secret"
+    log = tmp_path / "results" / "run.log"
+    log.parent.mkdir()
+    secret.write_text("mine")
+    for make in (lambda: log.symlink_to(secret), lambda: os.mkfifo(log)):
+        make()
+        with pytest.raises(ArtifactError, match=r"run\.log: cannot be written \(it is no file: move it away"):
+            sweep_processes._started(run)
+        log.unlink()
+    assert secret.read_text() == "mine"
+
+
 def test_a_run_that_hangs_is_named_and_one_that_does_not_end_is_killed(tmp_path, caplog, monkeypatch):
     """Each once; a run that ends when it is told to has its time."""
     monkeypatch.setattr(sweep_processes, "END_SECONDS", 1.0)

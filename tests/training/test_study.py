@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from pathlib import Path
 
 import pytest
 
 from jaxrl.settings.sweep import Space
-from jaxrl.training.study import Study
+from jaxrl.training.study import FILE, Study
+from jaxrl.types import JaxrlError
 
-pytest.importorskip("optuna")
+optuna = pytest.importorskip("optuna")
 SPACES = {"a": Space(1e-4, 1e-1, log=True), "b": Space(2, 5, whole=True), "c": Space(choices=(0.5, 0.9))}
 
 
@@ -37,6 +40,53 @@ def test_trials_lie_in_their_spaces_and_are_remembered(tmp_path):
     assert another is not None and another.number == 4 and another.values != open_one.values
     again.tell(another, None)
     assert again.left == 1  # it was interrupted
+
+
+def journal(folder: Path):
+    """The study in a search's file, for a stranger."""
+    backend = optuna.storages.journal.JournalFileBackend(str(folder / FILE))
+    return optuna.load_study(study_name="jaxrl", storage=optuna.storages.JournalStorage(backend))
+
+
+def test_nothing_is_tried_that_was_not_asked_for(tmp_path):
+    opened(tmp_path, 4)
+    journal(tmp_path).enqueue_trial({"a": 5.0, "b": 3, "c": 0.5})
+    with warnings.catch_warnings():  # Optuna warns, and takes it
+        warnings.simplefilter("ignore", UserWarning)
+        with pytest.raises(
+            JaxrlError, match=r"optuna\.log: proposes a = 5\.0, which was not asked for: search in a new"
+        ):
+            opened(tmp_path, 4).ask()
+    study = opened(tmp_path, 4)
+    assert study.ask() is not None
+    other = Study(tmp_path, SPACES | {"c": Space(choices=(1, 2))}, 9, 0, prune=False, runs=lambda name, values: [])
+    with pytest.raises(JaxrlError, match=r"its trials have another kind of c \(.*: search in a new --run-id"):
+        other.ask()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="named pipes and links of POSIX")
+def test_a_file_of_a_stranger_is_one_sentence(tmp_path):
+    path, secret = tmp_path / FILE, tmp_path / "secret"
+    for line in ("{", "3", '{"op_code": 0}', '{"op_code": 99, "worker_id": "x"}', "[" * 100_000, "\xff"):
+        path.write_text(f"{line}\n{line}\n")
+        with pytest.raises(JaxrlError, match=r"optuna\.log: the trials of the search cannot be read \(") as error:
+            opened(tmp_path, 1).ask()
+        assert "\n" not in str(error.value)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(JaxrlError, match=r"optuna\.log: cannot be written \(it is no file"):
+        opened(tmp_path, 1)
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(3 * 2**30)
+    with pytest.raises(JaxrlError, match=r"it has 3,221,225,472 bytes, more than"):
+        opened(tmp_path, 1)
+    path.unlink()
+    secret.write_text("mine")
+    path.symlink_to(secret)
+    with pytest.raises(JaxrlError, match=r"it is a link"):
+        opened(tmp_path, 1)
+    assert secret.read_text() == "mine"
 
 
 def test_a_trial_that_ends_without_a_score_is_not_made_again(tmp_path):

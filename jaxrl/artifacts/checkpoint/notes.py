@@ -133,7 +133,7 @@ class Notes(BaseModel):
 
     seeds: Annotated[int, Field(ge=1)] = 1
     num_areas: Count = 1
-    first_seed: Count = 0
+    first_seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     lessons: list[_Lessons] = []
     moment: dict[str, Annotated[list[Count], Field(min_length=2, max_length=2)]] = {}
     self_play_state: _SelfPlay | None = None

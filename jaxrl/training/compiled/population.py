@@ -10,6 +10,7 @@ Who learned from whom stands in `population.csv`.
 from __future__ import annotations
 
 import csv
+import io
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -21,12 +22,13 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
-from jaxrl.artifacts.files import write_error
+from jaxrl.artifacts.files import ArtifactError, write_text
 from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.artifacts.run_folder import POPULATION
 from jaxrl.jax_envs import environment_in
 from jaxrl.jax_envs.scene import scene_of
 from jaxrl.masks import trailing
+from jaxrl.regular_files import read_regular
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
 from jaxrl.settings.sweep import Space
 from jaxrl.training.compiled.checks import refuse_curricula
@@ -44,6 +46,7 @@ SHARE = 4
 """One member in SHARE is replaced, by a copy of one of as many."""
 FACTORS = (0.8, 1.25)
 DRAWN_ANEW = 0.25
+_LARGEST = 2**28  # bytes of the table
 
 
 class Generation(NamedTuple):
@@ -190,15 +193,24 @@ def forgotten(play: Play, which: np.ndarray) -> Play:
 
 def _append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Add a generation. A run that was resumed before it, or begun anew, has written it already: then in its place."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows([*_before(path, rows[0]), *rows])
+    write_text(path, text.getvalue())
+
+
+def _before(path: Path, row: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the rows of a table that are older than `row`, and of the same columns. Raises ArtifactError."""
+    if not path.exists():
+        return []
     try:
-        old = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.exists() else []
-        kept = [row for row in old if int(row["step"]) < rows[0]["step"] and row.keys() == rows[0].keys()]
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows([*kept, *rows])
-    except OSError as error:
-        raise write_error(path, error) from error
+        old = list(csv.DictReader(read_regular(path, _LARGEST).decode("utf-8").splitlines()))
+        return [each for each in old if int(each["step"]) < row["step"] and each.keys() == row.keys()]
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise ArtifactError(
+            f"{path}: cannot be read ({error}). Restore the file from a backup or delete it."
+        ) from error
 
 
 def _drawn(space: Space, rng: np.random.Generator) -> float:

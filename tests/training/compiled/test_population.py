@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,12 +13,14 @@ from rich.console import Console
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.algorithms.interface import TrainState
+from jaxrl.artifacts.files import ArtifactError
 from jaxrl.settings import SettingsError, load_run_settings
 from jaxrl.settings.sweep import Space, space
 from jaxrl.training.compiled.play import Play
 from jaxrl.training.compiled.population import (
     DRAWN_ANEW,
     PopulationLoop,
+    _append,
     first_generation,
     next_generation,
     train_population,
@@ -92,6 +95,20 @@ def test_a_copy_does_not_remember_what_the_loser_knew(names: tuple[str, ...]):
         assert changed == after.parts[names[0]].values[RATE][1]
         inherited = [[1.0, best, 3.0, 4.0], [2.0, 2 * best, 6.0, 8.0], [3.0, 3 * best, 9.0, 12.0]]
         assert [[*x] for of in part.recent for x in of[:3]] == inherited * 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="named pipes of POSIX")
+def test_the_table_goes_on_and_one_of_a_stranger_is_one_sentence(tmp_path: Path):
+    path = tmp_path / "population.csv"
+    rows = [{"step": step, "member": 3, "score": 0.5} for step in (10, 20, 20)]
+    for row in rows:
+        _append(path, [row])
+    assert path.read_bytes() == b"step,member,score\r\n10,3,0.5\r\n20,3,0.5\r\n"
+    for content in (b"step,member,score\nten,3,0.5\n", b"\xff\n\xff\n", b"a\n1\n", None):
+        path.unlink()
+        os.mkfifo(path) if content is None else path.write_bytes(content)
+        with pytest.raises(ArtifactError, match=r"population\.csv: cannot be read \("):
+            _append(path, rows[:1])
 
 
 def test_values_stay_in_their_space():

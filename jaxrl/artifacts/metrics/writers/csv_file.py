@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from jaxrl.artifacts.appended import AppendedFile
 from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.artifacts.metrics.writers.interface import Place, StatisticsWriter
 from jaxrl.artifacts.run_folder import METRICS_TABLE
+from jaxrl.regular_files import open_regular
 
+_LONGEST = 2**16  # bytes of a line
+_STEP = re.compile(rb"([0-9]{1,18}),")
 HEADER = "step,wall_time,tag,value\n"
 
 
@@ -56,15 +60,19 @@ class CsvWriter(StatisticsWriter):
         self._file.close()
 
     def _opened(self) -> io.FileIO:
-        kept = self._kept() if self._resume_step is not None and self.path.is_file() else ""
-        files.write_text(self.path, HEADER + kept)
+        kept = self._kept() if self._resume_step is not None and self.path.is_file() else ()
+        with files.writing(self.path) as new:
+            new.write(HEADER.encode())
+            new.writelines(kept)
         opened = self.path.open("r+b", buffering=0)
         opened.seek(0, io.SEEK_END)
         return opened
 
-    def _kept(self) -> str:
-        """The whole lines up to the step that is continued from."""
+    def _kept(self) -> Iterator[bytes]:
+        """Yield the whole lines up to the step that is continued from; what has no end is not read to its end."""
         assert self._resume_step is not None
-        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        steps = ((line, line.partition(",")[0]) for line in lines if line.endswith("\n"))
-        return "".join(line for line, step in steps if step.isdecimal() and int(step) <= self._resume_step)
+        with open_regular(self.path) as file:
+            while (line := file.readline(_LONGEST)).endswith(b"\n"):
+                step = _STEP.match(line)
+                if step is not None and int(step[1]) <= self._resume_step:
+                    yield line
