@@ -17,18 +17,20 @@ from jaxrl.training.compiled.state import SceneState
 SEEDS, AREAS = "seeds", "areas"
 
 
-def mesh_of(devices: list[Any], seeds: int, areas: int) -> Mesh:
+def mesh_of(devices: list[Any], seeds: int, areas: int, together: int = 1) -> Mesh:
     """The devices that share the work, with the axes seeds and areas: as many as can, the same number of each host.
 
     Each takes some of the seeds; what devices are left over share the areas of a seed. On one host several seeds are
     not spread further than over the seeds. Raises SettingsError where some host would have nothing to do.
+
+    `together`: seeds of a league, which lie on one device.
     """
     hosts: dict[int, list[Any]] = {}
     for device in devices:
         hosts.setdefault(device.process_index, []).append(device)
     for each in range(min(map(len, hosts.values())), 0, -1):
         count = each * len(hosts)
-        of_seeds = math.gcd(count, seeds)
+        of_seeds = math.gcd(count, max(seeds // together, 1))
         of_areas = count // of_seeds
         if of_areas == 1 or (areas % of_areas == 0 and (seeds == 1 or len(hosts) > 1)):
             chosen = [device for own in hosts.values() for device in own[:each]]

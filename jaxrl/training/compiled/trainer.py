@@ -160,7 +160,7 @@ def make_scene_trainer(
     Raises SettingsError and JaxEnvError as `make_jitted_trainer`.
     """
     size = max(1 if of.self_play is None else of.self_play.league_size for of in settings.values())
-    mesh = mesh_of(list(devices or jax.devices()), max(seeds // size, 1), areas)  # leagues are not divided
+    mesh = mesh_of(list(devices or jax.devices()), seeds, areas, together=size)
     cache_by_default()
     plan = plan_of(
         env, algorithms, settings, areas=areas, seeds=seeds, parameters=parameters, values=values, newest=newest
@@ -247,8 +247,10 @@ def trace_program(plan: Plan, mesh: Mesh, shapes: SceneState, places: SceneState
     everywhere = NamedSharding(mesh, PartitionSpec())
     state = jax.tree.map(lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, places)
     count = jax.ShapeDtypeStruct((), np.int32, sharding=everywhere)
+    # where areas are spread XLA chooses the places of what it computes, and the next call takes it where it was put
+    out = {"out_shardings": (places, None)} if mesh.shape[AREAS] > 1 else {}
     with jax.set_mesh(mesh):
-        return jax.jit(several, donate_argnums=0).trace(state, count)
+        return jax.jit(several, donate_argnums=0, **out).trace(state, count)
 
 
 def evaluators(env: JaxEnv | JaxScene, settings: Mapping[str, BehaviorSettings]) -> dict[str, Evaluate]:

@@ -60,6 +60,46 @@ def test_devices_are_shared_by_seeds_and_areas(
     assert [used.count(host) for host in range(hosts)] == [mesh.size // hosts] * hosts
 
 
+@pytest.mark.parametrize(("hosts", "leagues", "shape"), [(1, 1, (1, 1)), (1, 2, (2, 1)), (2, 1, (1, 4))])
+def test_a_league_lies_on_one_device_of_a_host(
+    hosts: int, leagues: int, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placing, "Mesh", lambda devices, axes: devices)
+    devices = [SimpleNamespace(process_index=host, id=i) for host in range(hosts) for i in range(2)]
+    assert placing.mesh_of(devices, 3 * leagues, 8, together=3).shape == shape
+
+
+TWO_DEVICES = """
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+from jaxrl.algorithms import ALGORITHMS
+from tests.tools.tournament.bids import make_bids
+from jaxrl.training.compiled.trainer import make_jitted_trainer
+from tests.helpers import settings_of
+from tests.jax_envs.toy_jax_env import quick_compilation
+play = {"save_steps": 8, "team_change": 40, "swap_steps": 8, "window": 2}
+small = {"hyperparameters__buffer_size": 16, "hyperparameters__batch_size": 8, "hyperparameters__num_epoch": 1}
+settings = settings_of("ppo", {**small, "network_settings__hidden_units": 4, "network_settings__num_layers": 1,
+                               "self_play": play})
+env = make_bids()
+with quick_compilation():
+    trainer = make_jitted_trainer(env, ALGORITHMS["ppo"](env.spec, settings), settings, areas=2, seeds=1)
+    state = trainer.init([3])
+    for _ in range(3):
+        state, _ = trainer.run(state, 1)
+print(trainer.devices, int(state.iteration[0]))
+"""
+
+
+def test_self_play_goes_on_where_the_areas_of_a_seed_lie_on_two_devices() -> None:
+    """What comes out of a program lies where the next call takes it."""
+    place = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    ended = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES], env=place, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ended.stdout.split() == ["2", "3"], ended.stderr
+
+
 def test_a_host_with_nothing_to_do_is_refused() -> None:
     devices = [SimpleNamespace(process_index=host, id=host) for host in range(2)]
     with pytest.raises(SettingsError, match=r"3 seed\(s\) of 5 areas \(num_areas\) cannot be spread over 2 hosts"):
