@@ -17,7 +17,7 @@ Number = float | Literal["inf", "-inf", "nan"]
 SNAPSHOT_NAME = r"[0-9a-f]{64}\.npz"
 """Name of a snapshot's file: the hash of its content."""
 
-_Rating = Annotated[float, Field(ge=-1e5, le=1e5)]  # whose power of ten is a float
+_Rating = Annotated[float, Field(ge=-1.2e5, le=1.2e5)]  # whose power of ten is a float
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _File = Annotated[str, Field(pattern=f"^{SNAPSHOT_NAME}$")]
 _Bits128 = Annotated[int, Field(ge=0, lt=2**128)]

@@ -258,17 +258,17 @@ def read_arrays(path: Path, wanted: Collection[str] | None = None) -> dict[str, 
     info, folder = read_info(path), path.absolute() / folders.ARRAYS
     try:
         leaves = {name: entry for name, entry in info.leaves.items() if trees.bytes_of(entry)}
-        some = leaves if wanted is None else {name: leaves[name] for name in leaves if name in wanted}
+        chosen = leaves if wanted is None else {name: leaves[name] for name in leaves if name in wanted}
         manifest.require_files(folder)
         with _quiet(), _array_store() as checkpointer:
             _require_described(flatten_dict(checkpointer.metadata(folder).item_metadata.tree, sep="/"), leaves)
-            require_memory(path, sum(map(trees.bytes_of, some.values())))
+            require_memory(path, sum(map(trees.bytes_of, chosen.values())))
             if wanted is None:
                 return flatten_dict(checkpointer.restore(folder), sep="/")
-            if not some:
+            if not chosen:
                 return {}
-            asked = unflatten_dict(dict.fromkeys(some, _PLAIN), sep="/")
-            arguments = ocp.args.PyTreeRestore(item=asked, restore_args=asked, transforms={})
+            tree = unflatten_dict(dict.fromkeys(chosen, _PLAIN), sep="/")
+            arguments = ocp.args.PyTreeRestore(item=tree, restore_args=tree, transforms={})
             return flatten_dict(checkpointer.restore(folder, args=arguments), sep="/")
     except CheckpointError:
         raise
@@ -292,16 +292,13 @@ _PLAIN = ocp.RestoreArgs(restore_type=np.ndarray)
 def _require_described(stored: Mapping[str, Any], leaves: trees.Leaves) -> None:
     """Raise ValueError unless the store holds these leaves, each in pieces that are not larger than itself."""
     for name in sorted({*stored, *leaves}):
-        found, entry = stored.get(name), leaves.get(name)
-        if found is None or entry is None:
-            raise ValueError(f"{name} is {'not stored' if found is None else 'stored, and not described'}")
-        piece, dtype = math.prod(found.storage.chunk_shape or ()), jnp.dtype(found.dtype)
-        if (
-            [*found.shape] != entry["shape"]
-            or dtype != jnp.dtype(entry["dtype"])
-            or piece > max(math.prod(found.shape), 1)
-        ):
-            raise ValueError(f"{name} is stored as {dtype}{[*found.shape]}, described as {entry}")
+        array, entry = stored.get(name), leaves.get(name)
+        if array is None or entry is None:
+            raise ValueError(f"{name} is {'not stored' if array is None else 'stored, and not described'}")
+        shape, dtype = [*array.shape], jnp.dtype(array.dtype)
+        is_as_described = shape == entry["shape"] and dtype == jnp.dtype(entry["dtype"])
+        if not is_as_described or math.prod(array.storage.chunk_shape or ()) > max(math.prod(shape), 1):
+            raise ValueError(f"{name} is stored as {dtype}{shape}, described as {entry}")
 
 
 def _save_error(folder: Path, path: Path, error: Exception) -> CheckpointError:
