@@ -217,6 +217,11 @@ CRAFTED: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "a pipe": (lambda path: pipe(path / "arrays" / "_METADATA"), {}, "_METADATA is no file"),
     "a hole": (lambda path: hole(chunk(path)), {}, "bytes"),
     "lessons of nobody": (edited(lambda document: document["settings"].update(lessons=[{}, {}])), {}, "lessons"),
+    "no window": (
+        edited(lambda document: document["settings"].update(self_play={"league": 1})),
+        {},
+        "self_play.window",
+    ),
     "no seeds": (edited(lambda document: document["settings"].update(seeds="four")), {}, "settings.seeds"),
     "a moment of texts": (edited(lambda document: document["settings"].update(moment={"a": ["1"]})), {}, "moment"),
 }

@@ -128,9 +128,22 @@ class _SelfPlay(BaseModel):
         return self
 
 
-class Notes(BaseModel):
-    """The keys of `loop.NOTED`."""
+class _LeagueSize(BaseModel):
+    exploiters: Count = 0
 
+
+class _PoolSize(BaseModel):
+    """Settings of `self_play` that sizes of arrays follow from."""
+
+    window: Count
+    opponent_sampling: str = "uniform"
+    league: _LeagueSize | None = None
+
+
+class Notes(BaseModel):
+    """The keys of `loop.NOTED`, and what is looked up among the settings before the whole of them is judged."""
+
+    self_play: _PoolSize | None = None
     seeds: Annotated[int, Field(ge=1)] = 1
     num_areas: Count = 1
     first_seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
