@@ -247,12 +247,14 @@ class Hosts:
     def _welcome(self, line: Line, said: Mapping[str, Any]) -> None:
         """Give a caller its place. Who shows other settings is refused; with these, other flags are an error of all."""
         index, count, name = said.get("index"), said.get("count"), str(said.get("name"))[:200]
+        if said["kind"] != "hello" or type(index) is not int:
+            return line.close()
         if said.get("settings") != self._settings:
-            return self._refuse(line, said)
+            return self._refuse(line, index)
         problem = None
         if count != self.place.count:
             problem = f"--host-count: got {count} at host {index}, {self.place.count} at host 0"
-        elif type(index) is not int or not 0 < index < self.place.count or index in self._lines:
+        elif not 0 < index < self.place.count or index in self._lines:
             problem = f"--host-id: {index} is given twice, or is none of 1 to {self.place.count - 1}"
         if problem is not None:
             line.send("refused", text=problem)
@@ -260,14 +262,12 @@ class Hosts:
             for other in self._lines.values():
                 other.send("failed", text=problem, name=self.name)
             raise HostsError(problem)
-        assert type(index) is int
         self._lines[index], self._names[index] = line, name
         log.info("%s is here, %d of %d.", name, len(self._lines) + 1, self.place.count)
 
-    def _refuse(self, line: Line, said: Mapping[str, Any]) -> None:
+    def _refuse(self, line: Line, index: int) -> None:
         """Tell a caller that it is none of this run, and hang up; others are still waited for."""
-        index = f"{said.get('index')!r:.20}"
-        text = f"host {index} was started with another version, configuration or other flags than host 0"
+        text = f"host {str(index)[:20]} was started with another version, configuration or other flags than host 0"
         line.send("refused", text=text)
         line.close()
         if text not in self._refused and len(self._refused) < _TOLD:
