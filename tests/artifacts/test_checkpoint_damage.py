@@ -19,6 +19,8 @@ from jaxrl.artifacts.checkpoint import folder as folders
 from jaxrl.artifacts.checkpoint import manifest
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.document import CheckpointError, DamagedError, verify
+from jaxrl.artifacts.checkpoint.loop import NOTED
+from jaxrl.artifacts.checkpoint.notes import Notes
 from jaxrl.artifacts.run_folder import RunFolder
 from tests.helpers import make_spec
 
@@ -235,6 +237,10 @@ def test_a_whole_checkpoint_by_a_stranger_is_read_within_bounds(folder: Path, ki
         verify(path)
         checkpoint.read_arrays(path)
     assert time.process_time() - begin < 1.0, "3 GB take longer"
+
+
+def test_every_note_beside_the_settings_has_its_bounds() -> None:
+    assert set(NOTED) <= Notes.model_fields.keys()
 
 
 def test_arrays_are_read_as_they_are_asked_for(folder: Path) -> None:
