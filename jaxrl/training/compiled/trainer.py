@@ -248,7 +248,7 @@ def trace_program(plan: Plan, mesh: Mesh, shapes: SceneState, places: SceneState
     state = jax.tree.map(lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, places)
     count = jax.ShapeDtypeStruct((), np.int32, sharding=everywhere)
     # where areas are spread XLA chooses the places of what it computes, and the next call takes it where it was put
-    out = {"out_shardings": (places, None)} if mesh.shape[AREAS] > 1 else {}
+    out: dict[str, Any] = {"out_shardings": (places, None)} if mesh.shape[AREAS] > 1 else {}
     with jax.set_mesh(mesh):
         return jax.jit(several, donate_argnums=0, **out).trace(state, count)
 
