@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from jaxrl.settings.connectors import Connectors
+from jaxrl.settings.demonstrations import DEMO_ACTIONS, DETECT, DemoActions
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.settings.records import ELO, EVALUATED, GROUP, EvaluationSettings, StopRules
 from jaxrl.settings.rewards import ExtrinsicSettings, RewardSignals
@@ -94,6 +95,7 @@ class BehavioralCloningSettings(Section):
     """Imitation of demonstrations beside reinforcement learning."""
 
     demo_path: Text = Field(description="demonstration file or folder")
+    demo_actions: DemoActions = Field(default=DETECT, description=DEMO_ACTIONS)
     steps: Integer = Field(default=0, ge=0, description="trainer steps over which cloning fades out; 0: never")
     strength: NonNegative = Field(default=1.0, description="factor on the policy's learning rate")
     samples_per_update: Integer = Field(default=0, ge=0, description="demonstration steps per update; 0: all")

@@ -23,6 +23,11 @@ from jaxrl.training.interrupt import Interrupt
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 
 SPEC = BehaviorSpec((ObservationSpec("where", (2,)),), ActionSpec(1, (3,)))
+UNITY = Path(__file__).parents[2] / "demonstrations" / "recordings"
+WALK = {
+    name: BehaviorSpec((ObservationSpec("where", (2,)),), action)
+    for name, action in (("walk_discrete", ActionSpec(0, (3,))), ("walk_continuous", ActionSpec(1, ())))
+}
 BEHAVIOR = {
     "trainer_type": "ppo",
     "hyperparameters": {"batch_size": 32, "buffer_size": 64, "learning_rate": 0.01},
@@ -52,9 +57,11 @@ def done_at(seen: np.ndarray) -> tuple[float, int]:
     return float(seen[0] - 15.0) / 10.0, 0 if seen[1] < 15.0 else 2
 
 
-def settings_of_run(folder: Path, run_id: str, behavior: dict[str, Any] | None = None, **options: Any) -> Any:
+def settings_of_run(
+    folder: Path, run_id: str, behavior: dict[str, Any] | None = None, name: str = "Mover", **options: Any
+) -> Any:
     path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump({"behaviors": {"Mover": {**BEHAVIOR, **(behavior or {})}}}))
+    path.write_text(yaml.safe_dump({"behaviors": {name: {**BEHAVIOR, **(behavior or {})}}}))
     given = {"run_id": run_id, "results_dir": str(folder / "results"), **options}
     return load_run_settings(path, {"checkpoint_settings": given, "env_settings": {"seed": 4}}, HYPERPARAMETER_TYPES)
 
@@ -116,6 +123,28 @@ def test_it_ends_where_cloning_has_faded_out_and_another_run_goes_on(tmp_path, d
     before, after = (np.asarray(x.state.params["params"]["heads"]["logits"]["bias"]) for x in (policy, begun))
     assert (before != after).any()
     assert store.read_info(tmp_path / "results" / "second" / "Mover" / f"Mover-{begun.step}").step == begun.step
+
+
+@pytest.mark.parametrize("name", ["walk_discrete", "walk_continuous"])
+def test_a_clone_of_unitys_recording_decides_right_in_every_state(tmp_path, name):
+    """The goal is the sign of the second number. Paired as ML-Agents pairs it, it goes left wherever it begins."""
+    path = str(UNITY / f"{name}.demo")
+    states = np.unique(decisions(path, WALK[name]).obs[0], axis=0)
+    assert len(states) == 8
+    policy = learned(settings_of_run(tmp_path, "walk", {"max_steps": 12000}, name="Walk"), path)
+    action = policy.act(states)
+    if name == "walk_discrete":
+        assert (action.discrete[:, 0] - 1 == states[:, 1]).all()
+    else:
+        np.testing.assert_allclose(action.continuous[:, 0], 0.8 * states[:, 1], atol=0.1)
+
+
+def test_a_clone_of_what_was_recorded_is_one_step_late(tmp_path):
+    """By the key, as ML-Agents: the first decision of an episode is the zeros of its first record, which is left."""
+    cloning = {"demo_path": "not there", "demo_actions": "as_recorded"}
+    settings = settings_of_run(tmp_path, "walk", {"max_steps": 12000, "behavioral_cloning": cloning}, name="Walk")
+    action = learned(settings, str(UNITY / "walk_discrete.demo")).act(np.array([[0.0, 1.0], [0.5, 1.0]], np.float32))
+    assert action.discrete[:, 0].tolist() == [0, 2]
 
 
 @pytest.mark.slow
