@@ -14,7 +14,7 @@ from jaxrl.cli.flags import add_environment_arguments
 from jaxrl.demonstrations import Demonstration, DemonstrationError, read
 from jaxrl.demonstrations.reading import is_late, recordings
 from jaxrl.demonstrations.records import kind_of
-from jaxrl.settings.demonstrations import AS_RECORDED, DEMO_ACTIONS, DETECT, NEXT_RECORD
+from jaxrl.settings.demonstrations import AS_RECORDED, DETECT, NEXT_RECORD
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="view: that of the recording (default: 0)")
     add_environment_arguments(parser)
     choices = (DETECT, AS_RECORDED, NEXT_RECORD)
-    parser.add_argument("--demo-actions", choices=choices, default=DETECT, help=f"{DEMO_ACTIONS} (default: {DETECT})")
+    parser.add_argument(
+        "--demo-actions",
+        choices=choices,
+        default=DETECT,
+        help="info, view, convert: where files have the action of an observation, as the key of the settings (default: "
+        f"{DETECT})",
+    )
     parser.add_argument("--behavior", metavar="NAME", help="convert: another name of the behavior")
     parser.add_argument("--force", action="store_true", help="convert: in the place of a file that is there")
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from jaxrl.settings.connectors import Connectors
-from jaxrl.settings.demonstrations import DEMO_ACTIONS, DETECT, DemoActions
+from jaxrl.settings.demonstrations import DemoActions
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.settings.records import ELO, EVALUATED, GROUP, EvaluationSettings, StopRules
 from jaxrl.settings.rewards import ExtrinsicSettings, RewardSignals
@@ -95,7 +95,11 @@ class BehavioralCloningSettings(Section):
     """Imitation of demonstrations beside reinforcement learning."""
 
     demo_path: Text = Field(description="demonstration file or folder")
-    demo_actions: DemoActions = Field(default=DETECT, description=DEMO_ACTIONS)
+    demo_actions: DemoActions = Field(
+        default="detect",
+        description="where files have the action of an observation; detect: as who wrote them does; as_recorded: "
+        "beside it, as ML-Agents reads all files; next_record: in the agent's next record",
+    )
     steps: Integer = Field(default=0, ge=0, description="trainer steps over which cloning fades out; 0: never")
     strength: NonNegative = Field(default=1.0, description="factor on the policy's learning rate")
     samples_per_update: Integer = Field(default=0, ge=0, description="demonstration steps per update; 0: all")

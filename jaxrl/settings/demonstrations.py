@@ -6,8 +6,3 @@ from typing import Literal
 
 DemoActions = Literal["detect", "as_recorded", "next_record"]
 DETECT, AS_RECORDED, NEXT_RECORD = "detect", "as_recorded", "next_record"
-DEMO_ACTIONS = (
-    "where files have the action of an observation; detect: in the agent's next record if Unity recorded them, beside "
-    "it if jaxrl wrote them; as_recorded: beside it, as ML-Agents reads all files; next_record: in the next record"
-)
-"""Description of the key."""

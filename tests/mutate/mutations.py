@@ -322,6 +322,48 @@ MUTATIONS = (
         "{name: actions[result.worker][name] for name in result.steps}",
         "{name: actions[self.pool.num_envs - 1 - result.worker][name] for name in result.steps}",
     ),
+    # Demonstration files
+    Mutation(
+        "P30",
+        "demonstrations/reading.py",
+        "actions = [x[1:] if late else x[:-1] for x in (numbers, choices)]",
+        "actions = [x[:-1] for x in (numbers, choices)]",
+        "unity_recordings",
+    ),
+    Mutation(
+        "P30",
+        "demonstrations/reading.py",
+        "piece[-1][-1] = agent != previous",
+        "piece[-1][-1] = False",
+        "unity_recordings",
+    ),
+    Mutation(
+        "P30",
+        "demonstrations/reading.py",
+        "demo_actions == AS_RECORDED or (agents == agents[0]).all()",
+        "True",
+        "unity_recordings",
+    ),
+    Mutation(
+        "P30",
+        "demonstrations/episodes.py",
+        "x[1:] if late else x[:-1] for x in (numbers, choices)",
+        "x[:-1] for x in (numbers, choices)",
+        "unity_recordings",
+    ),
+    Mutation("P30", "demonstrations/episodes.py", "agent += not over", "agent += 0", "unity_recordings"),
+    Mutation("P30", "demonstrations/records.py", "recorder = Recorder.JAXRL", "pass", "unity_recordings"),
+    Mutation(
+        "P30", "demonstrations/records.py", "pairs.pop()  # an action that is nowhere", "pass", "unity_recordings"
+    ),
+    Mutation(
+        "P30",
+        "demonstrations/records.py",
+        "len(data) - at == len(header) and data[at:] == header",
+        "False",
+        "unity_recordings",
+    ),
+    Mutation("P30", "demonstrations/records.py", "free[-1:] |= final", "free[-1:] |= False", "unity_recordings"),
     # Base of trainers
     Mutation(
         "B4",
