@@ -102,7 +102,7 @@ def _transitions(file: Path) -> _Transitions | None:
     kind, episodes, count = kind_of(file), [], 0
     for number, (*obs, numbers, choices, _, _, done, _) in enumerate(recorded_episodes(file, kind, NEXT_RECORD)):
         length = min(len(done) - int(done[-1]), _TRANSITIONS)
-        seen = np.concatenate([_some(x[:length], len(obs)) for x in obs], axis=1)
+        seen = np.concatenate([np.zeros((length, 0)), *(_some(x[:length], len(obs)) for x in obs)], axis=1)
         episodes.append((seen, numbers[:length], choices[:length], np.full(length, number)))
         count += length
         if count >= _TRANSITIONS:

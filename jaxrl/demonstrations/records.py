@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from itertools import chain
 from math import prod
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -188,10 +189,10 @@ def _chunks(file: Path, data: Any, start: _Start) -> Iterator[tuple[list[Any], b
     A header that counts 0, as a recording that was not closed leaves it, stands for all pairs that are there.
     """
     kind, pairs, count, at, number = messages().AgentInfoActionPairProto, [], 0, start.at, start.pairs
-    end, copy, together = len(data), len(data) - len(start.header), _pairs_at_once(start.kind.spec)
+    end, together = len(data), _pairs_at_once(start.kind.spec)
+    if not number and _at_end(data, end - len(start.header), start.header):
+        end -= len(start.header)
     while at < end and (not number or count < number):
-        if at == copy and _at_end(data, at, start.header):
-            break
         if len(pairs) == together:
             yield pairs, False
             pairs = []
@@ -225,8 +226,7 @@ def _arrays(file: Path, wire: WireSpec, pairs: list[Any], first: int, final: boo
         obs = decode_sensors(infos, wire.sensors)
     except AgentError as error:
         raise DemonstrationError(f"{file}: pair {first + error.row}: {error}") from error
-    reward = np.array([info.reward for info in infos], np.float32)
-    done = np.array([info.done for info in infos])
+    reward, done = _column(infos, "reward", np.float32), _column(infos, "done", bool)
     if not np.isfinite(reward).all():
         raise DemonstrationError(f"{file}: pair {first + int(np.argmin(np.isfinite(reward)))}: its reward is no number")
     free = np.ones(len(pairs), bool) if not checked else done.copy()  # where an action may be missing
@@ -235,11 +235,15 @@ def _arrays(file: Path, wire: WireSpec, pairs: list[Any], first: int, final: boo
         *obs,
         *_actions(file, wire.action, pairs, free, first, checked),
         reward,
-        np.array([info.group_reward for info in infos], np.float32),
+        _column(infos, "group_reward", np.float32),
         done,
-        np.array([info.max_step_reached for info in infos]),
-        np.array([info.id for info in infos], np.int32),
+        _column(infos, "max_step_reached", bool),
+        _column(infos, "id", np.int32),
     ]
+
+
+def _column(infos: list[Any], name: str, dtype: Any) -> np.ndarray:
+    return np.fromiter(map(attrgetter(name), infos), dtype, len(infos))
 
 
 def _has_action(pair: Any) -> bool:
