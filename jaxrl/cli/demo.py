@@ -54,28 +54,29 @@ def run(given: argparse.Namespace) -> None:
 def _info(given: argparse.Namespace) -> None:
     for path in given.paths:
         for file in recordings(path):
-            found = read(file, given.demo_actions)
-            print(f"{file}: {_line(found)}")
-            for i, sensor in enumerate(found.spec.observations):
+            demonstration = read(file, given.demo_actions)
+            print(f"{file}: {_line(demonstration)}")
+            for i, sensor in enumerate(demonstration.spec.observations):
                 print(f"  observation {i}: {sensor.name or 'without a name'}, shape {sensor.shape}")
-            action = found.spec.action
+            action = demonstration.spec.action
             print(f"  actions: {action.continuous_size} numbers, branches {list(action.discrete_branches)}")
             kind = kind_of(file)
             record = "the next record" if is_late(kind, given.demo_actions) else "the record of the observation"
             print(f"  {kind.recorder}; actions are read from {record}")
 
 
-def _line(found: Demonstration) -> str:
-    decided = ~found.terminal
-    episode = np.cumsum(found.terminal | np.append(False, found.last[:-1]))[decided]
-    whole = episode[found.done[decided]]  # numbers of the episodes that have an end
+def _line(demonstration: Demonstration) -> str:
+    """Return what is in a file: decisions, episodes that have an end, and what these earned."""
+    decided = ~demonstration.terminal
+    episode = np.cumsum(demonstration.terminal | np.append(False, demonstration.last[:-1]))[decided]
+    whole = episode[demonstration.done[decided]]
     lengths = np.bincount(episode)[whole]
-    returns = np.bincount(episode, weights=found.reward[decided])[whole]
-    told = f"behavior {found.behavior!r}, {decided.sum()} decisions, {len(whole)} whole episodes"
+    returns = np.bincount(episode, weights=demonstration.reward[decided])[whole]
+    line = f"behavior {demonstration.behavior!r}, {decided.sum()} decisions, {len(whole)} whole episodes"
     if len(whole):
-        told += f" of {lengths.mean():.1f} decisions, mean reward {returns.mean():.3f} "
-        told += f"({returns.min():.3f} to {returns.max():.3f})"
-    return f"{told}, {found.interrupted.sum()} interrupted"
+        line += f" of {lengths.mean():.1f} decisions, mean reward {returns.mean():.3f} "
+        line += f"({returns.min():.3f} to {returns.max():.3f})"
+    return f"{line}, {demonstration.interrupted.sum()} interrupted"
 
 
 def _check(given: argparse.Namespace) -> None:

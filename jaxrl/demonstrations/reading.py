@@ -95,10 +95,10 @@ def files(path: str | Path) -> list[Path]:
         return [_shipped(str(path).removeprefix(SHIPPED))]
     path = Path(path)
     if path.is_dir():
-        found = sorted(file for file in path.iterdir() if file.suffix == ".demo" and file.is_file())
-        if not found:
+        paths = sorted(file for file in path.iterdir() if file.suffix == ".demo" and file.is_file())
+        if not paths:
             raise DemonstrationError(f"{path}: there is no .demo file in this folder, expected at least one")
-        return found
+        return paths
     if not path.is_file():
         raise DemonstrationError(f"{path}: there is no such file or folder of demonstrations")
     return [path]
@@ -116,14 +116,10 @@ def recordings(path: str | Path) -> list[Path]:
             good.append(file)
         except EmptyRecordingError as error:
             empty.append(error)
+    if not good and len(empty) == 1:
+        raise empty[0]
     if not good:
-        raise (
-            empty[0]
-            if len(empty) == 1
-            else DemonstrationError(
-                f"{path}: none of its {len(empty)} .demo files holds a decision: record at least one; {empty[0]}"
-            )
-        )
+        raise DemonstrationError(f"{path}: none of its {len(empty)} .demo files holds a decision: record at least one")
     for error in empty:
         log.warning("%s. This file is left out.", error)
     return good
@@ -153,35 +149,35 @@ def remembered(path: str, demo_actions: str = DETECT, actions: bool = True) -> D
 
 @lru_cache(maxsize=4)
 def _read_once(path: str, version: Any, demo_actions: str, checked: bool) -> Demonstration:
-    found = recordings(path)
-    kinds = [kind_of(file) for file in found]
+    paths = recordings(path)
+    kinds = [kind_of(file) for file in paths]
     late = sum(is_late(kind, demo_actions) for kind in kinds)
     if late and demo_actions == DETECT:
         log.info(
             "%s: %d of %d files are recorded by Unity, which writes each action one record late: actions are moved to "
-            "their observations. demo_actions: as_recorded pairs them as ML-Agents does.", path, late, len(found),
+            "their observations. demo_actions: as_recorded pairs them as ML-Agents does.", path, late, len(paths),
         )  # fmt: skip
     folder = place_of(path, (demo_actions, checked), version)
-    known = written(folder) if folder.is_dir() else None
-    if known is not None:
-        return _of_columns(kinds[0], known)
-    return _gathered(path, found, folder, demo_actions, ends=False, checked=checked)
+    columns = written(folder) if folder.is_dir() else None
+    if columns is not None:
+        return _of_columns(kinds[0], columns)
+    return _gathered(path, paths, folder, demo_actions, ends=False, checked=checked)
 
 
 def _gathered(
-    path: str | Path, found: list[Path], folder: Path, demo_actions: str, *, ends: bool, checked: bool
+    path: str | Path, paths: list[Path], folder: Path, demo_actions: str, *, ends: bool, checked: bool
 ) -> Demonstration:
     """Return all rows of the files; with `ends` also what is `terminal`."""
-    columns, first = Columns(folder), kind_of(found[0])
+    columns, first = Columns(folder), kind_of(paths[0])
     try:
-        for file in found:
+        for file in paths:
             kind = kind_of(file)
             if _without_team(kind) != _without_team(first):
                 raise DemonstrationError(
                     f"{path}: demonstrations of two behaviors, {first.behavior!r} and {kind.behavior!r} ({file.name}): "
                     "a folder has those of one"
                 )
-            check_same_spec(file, kind.spec, first.spec, found[0].name)
+            check_same_spec(file, kind.spec, first.spec, paths[0].name)
             for piece in _pieces(file, kind, demo_actions, checked):
                 *_, terminal, _ = piece
                 columns.add(piece if ends or not terminal.any() else [x[~terminal] for x in piece])

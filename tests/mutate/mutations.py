@@ -364,6 +364,14 @@ MUTATIONS = (
         "unity_recordings",
     ),
     Mutation("P30", "demonstrations/records.py", "free[-1:] |= final", "free[-1:] |= False", "unity_recordings"),
+    Mutation(
+        "P30",
+        "demonstrations/lags.py",
+        "if self.lag_0_adds >= max(_SOME, _ADDS * self.lag_1_adds):",
+        "if self.lag_0 >= self.lag_1:",
+        "unity_recordings",
+    ),
+    Mutation("P30", "training/checks.py", "or section.use_actions", "or True", "unity_recordings"),
     # Base of trainers
     Mutation(
         "B4",

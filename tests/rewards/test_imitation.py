@@ -22,10 +22,11 @@ from jaxrl.rewards.signals import bind
 from jaxrl.rollout.transitions import transitions
 from jaxrl.settings.traced import with_values
 from jaxrl.training.host.imitation import _faded
-from jaxrl.types import Action
+from jaxrl.types import Action, ActionSpec, BehaviorSpec, ObservationSpec
 from tests.algorithms.team_rollouts import SMALL, SPEC, fresh, quick_jit, random_rollout
 from tests.helpers import settings_of
 
+UNITY = Path(__file__).parents[1] / "demonstrations" / "recordings"
 TINY = {"hidden_units": 4, "num_layers": 1}
 SHOWN = 0.5
 """What is demonstrated of every number; of branches the last choice."""
@@ -210,6 +211,35 @@ def test_cloning_ends_at_its_step_and_the_policy_rests(demo):
     assert list(map(_faded, studies)) == [True, False]
     kept, _, loss = quick_jit(longer.learn)(kept, params, states, jnp.int32(200), jax.random.key(1))
     assert float(loss) > 0.0 and float(kept["rate"]) == pytest.approx(0.5 * base, rel=1e-4)
+
+
+def test_both_pair_actions_as_their_key_says():
+    """Of Unity's recording: by default the next record's, as recorded its own. GAIL without actions reads any."""
+    spec = BehaviorSpec((ObservationSpec("", (2,)),), ActionSpec(0, (3,)))
+    action = Action(jnp.zeros((4, 2, 0)), jnp.zeros((4, 2, 1), jnp.int32))
+    seen: Any = transitions(random_rollout(3, t=4))
+    seen = seen._replace(
+        obs=(jnp.zeros((4, 2, 2)),), action=action, valid=jnp.ones((4, 2), bool), discount=jnp.ones((4, 2))
+    )
+    says = actions.ActionDistribution(jnp.zeros((16, 0)), jnp.zeros(0), jnp.tile(jnp.array([0.0, 1.0, 2.0]), (16, 1)))
+    learned = []
+    for how in ("detect", "as_recorded"):
+        shown = {"demo_path": str(UNITY / "walk_discrete.demo"), "demo_actions": how}
+        signals = {"gail": {**shown, "network_settings": TINY, "use_actions": True}}
+        settings = settings_of("ppo", {**SMALL, "reward_signals": signals, "behavioral_cloning": shown})
+        signal = gail.make_gail(spec, settings.reward_signals["gail"])
+        assert signal.gradient is not None
+        _, told = quick_jit(signal.gradient)(signal.init(jax.random.key(0)), seen, jax.random.key(1))
+        copied = cloning.Copied(lambda *_: says, lambda dist, x: x, lambda action: action)
+        clone = cloning.bind_cloning(spec, settings, copied)
+        assert clone is not None
+        chosen, none = jnp.arange(16), jnp.zeros((16, 1, 0))
+        moments = clone.init(jnp.zeros(()))["optimizer"]
+        loss = quick_jit(clone.step)(jnp.zeros(()), moments, (None,), 0.1, chosen, none)[2]
+        learned.append([float(told["loss"]), float(loss)])
+    assert all(x != y for x, y in zip(*learned, strict=True))
+    unused = settings_of("ppo", {**SMALL, "reward_signals": of_gail(str(UNITY / "bad_action.demo"))})
+    gail.make_gail(spec._replace(action=ActionSpec(0, (4,))), unused.reward_signals["gail"])
 
 
 def test_sequences_do_not_cross_the_end_of_an_episode(demo):
