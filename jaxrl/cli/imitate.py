@@ -37,7 +37,7 @@ def run(given: argparse.Namespace) -> int:
     console = rich.get_console()
     setup_logging(console, debug=getattr(given, "debug", False))
     config, overrides = configuration(given.config, flags.overrides_from(given))
-    settings = load_run_settings(config, overrides, HYPERPARAMETER_TYPES)
+    settings = load_run_settings(config, overrides, HYPERPARAMETER_TYPES, strict=hasattr(given, flags.STRICT))
     options = settings.checkpoint_settings
     # of the run that goes on: it says which episodes are held out
     settings = with_drawn_seed(with_earlier_seed(settings, Path(options.results_dir, options.run_id)))

@@ -45,15 +45,6 @@ def _countable(value: int) -> int:
     return value
 
 
-def _steps_of_run(value: int) -> int:
-    if value > LARGEST_STEP:
-        raise expected(
-            f"at most {LARGEST_STEP}, agent steps are counted in 32 bits: for a run without end write {LARGEST_STEP} "
-            "with constant schedules, and stop it with Ctrl-C, which saves"
-        )
-    return value
-
-
 def _function(value: str) -> str:
     place, _, name = value.rpartition(":")
     if not (name.isidentifier() and (place.endswith(".py") or all(part.isidentifier() for part in place.split(".")))):
@@ -182,9 +173,7 @@ class BehaviorSettings(Section):
     init_path: Text | None = Field(default=None, description="checkpoint to start from")
     keep_checkpoints: Integer = Field(default=5, description="checkpoints kept; 0 or less: all")
     even_checkpoints: Boolean = Field(default=False, description="spread keep_checkpoints evenly over max_steps")
-    max_steps: Annotated[Count, AfterValidator(_steps_of_run)] = Field(
-        default=500000, description="trainer steps of the whole run"
-    )
+    max_steps: CountedSteps = Field(default=500000, description="trainer steps of the whole run")
     checkpoint_interval: Count = Field(
         default=500000, validate_default=True, description="trainer steps between checkpoints"
     )

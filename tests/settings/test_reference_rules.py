@@ -27,7 +27,7 @@ from tests.helpers import ppo_settings
 def load(folder: Path, text: str, *flags: str) -> RunSettings:
     path = folder / "run.yaml"
     path.write_text(text, encoding="utf-8")
-    return load_run_settings(path, overrides_from(parse(["learn", *flags])), HYPERPARAMETER_TYPES)
+    return load_run_settings(path, overrides_from(parse(["learn", *flags])), HYPERPARAMETER_TYPES, strict=True)
 
 
 def behavior(keys: str) -> str:
