@@ -16,6 +16,7 @@ from jaxrl.algorithms.interface import Decision, acting
 from jaxrl.algorithms.parts import Seen
 from jaxrl.algorithms.updating import Kind
 from jaxrl.learning import minibatches
+from jaxrl.networks.normalizer import NormalizerState
 from jaxrl.rewards.signals import bind
 from jaxrl.rollout.rollout import masked
 from jaxrl.settings import SettingsError
@@ -284,6 +285,36 @@ def test_what_a_critic_remembers_of_two_kinds_is_what_it_remembers_of_one(traine
     assert_close(np.where(present[..., None], critic, 0), np.where(present[..., None], expected["critic"], 0), 1e-6)
     assert_close([of["actor"] for of in found], [of.carry["actor"] for of in rollouts], 0)
     assert (critic != rollout.carry["critic"]).all()
+
+
+def test_each_kind_is_remembered_as_its_own_normaliser_shows_it() -> None:
+    """Statistics of the second kind alone differ: the memory is that of observations normalised by hand before."""
+    rollout = remembering(random_rollout(9, t=1, spec=SPEC), 9)
+    rollouts = [cut(rollout, FIRST), cut(rollout, OTHERS)]
+    specs = dict.fromkeys(("First", "Second"), SPEC)
+    teams = [
+        team.make_team("x", {name: poca.make_poca(spec, of) for name, spec in specs.items()}, dict.fromkeys(specs, of))
+        for of in (poca_settings(**SMALL | MEMORY | plain) for plain in ({}, {"network_settings__normalize": False}))
+    ]
+    mean, scale = np.array([[0.0, 0.0, 0.0], [2.0, -1.0, 0.5]], np.float32), np.array([1.0, 2.0], np.float32)
+
+    @quick_jit
+    def both(key):
+        states = [kind.init(key) for kind in teams[0].kinds.values()]
+        policies = [acting(teams[0], state) for state in states]
+        known = [NormalizerState(mean[i], jnp.full(3, 9 * scale[i] ** 2), jnp.int32(9)) for i in range(2)]
+        shown = [((of.obs[0] - mean[i]) / scale[i],) for i, of in enumerate(rollouts)]
+        made = [Decision(of.action, of.action, {}, of.carry) for of in rollouts]
+        there = [of.present for of in rollouts]
+        found = teams[0].critic_step(
+            [policy.replace(normalizer=(of,)) for policy, of in zip(policies, known, strict=True)],
+            [of.obs for of in rollouts], there, made,
+        )  # fmt: skip
+        plain = [policy.replace(normalizer=(None,)) for policy in policies]
+        return found, teams[1].critic_step(plain, shown, there, made)
+
+    found, expected = both(jax.random.key(0))
+    assert_close([of["critic"] for of in found], [of["critic"] for of in expected], 1e-6)
 
 
 def only(tree, like):

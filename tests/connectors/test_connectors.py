@@ -181,10 +181,12 @@ def test_x7_frames_of_images_stand_along_their_channels() -> None:
     np.testing.assert_array_equal(old[0, 0, 0], [1.0, 2.0])
 
 
-def test_a14_m9_previous_action_is_the_raw_one_and_is_forgotten_with_the_episode() -> None:
-    """C = 1 and branches of 2 and 3: six numbers, what was drawn last, not what was sent."""
+@pytest.mark.parametrize("clips_first", [False, True])
+def test_a14_m9_previous_action_is_the_raw_one_and_is_forgotten_with_the_episode(clips_first: bool) -> None:
+    """C = 1 and branches of 2 and 3: six numbers, what was drawn last, not what was sent, wherever it was clipped."""
     spec = make_spec((1,), continuous=1, branches=(2, 3))
-    chain = chain_of(spec, {"type": "previous_action"}, {"type": "clip", "of": "actions", "low": -1, "high": 1})
+    links = {"type": "previous_action"}, {"type": "clip", "of": "actions", "low": -1, "high": 1}
+    chain = chain_of(spec, *(reversed(links) if clips_first else links))
     assert chain.spec.observations[-1] == ObservationSpec("previous_action", (6,))
     stream = Stream(chain, 2)
     action = Action(floats([2.5], [-0.5]), np.array([[1, 2], [0, 1]], np.int32))
