@@ -32,11 +32,16 @@ class Paid(NamedTuple):
 
 
 def with_more(before: Paid, paid: jax.Array, mask: jax.Array) -> Paid:
-    """With what was `paid` where `mask`, both [...] (Chan, Golub & LeVeque 1983)."""
-    count = before.count + mask.sum(dtype=jnp.float32)
-    away = jnp.where(mask, paid - before.mean, 0.0)
-    mean = before.mean + away.sum() / jnp.maximum(count, 1.0)
-    return Paid(count, mean, before.m2 + (away * jnp.where(mask, paid - mean, 0.0)).sum())
+    """Return the statistics with what was `paid` where `mask`, both [...] (Chan, Golub & LeVeque 1983).
+
+    Squares about the mean of the new ones themselves: about another mean, rounding alone would be a deviation.
+    """
+    new = mask.sum(dtype=jnp.float32)
+    count = before.count + new
+    mean = jnp.where(mask, paid, 0.0).sum() / jnp.maximum(new, 1.0)
+    squares = jnp.square(jnp.where(mask, paid - mean, 0.0)).sum()
+    away, share = mean - before.mean, new / jnp.maximum(count, 1.0)
+    return Paid(count, before.mean + away * share, before.m2 + squares + jnp.square(away) * before.count * share)
 
 
 def normalized(made: RewardSignal) -> RewardSignal:

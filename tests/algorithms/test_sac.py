@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from team_rollouts import quick_jit, random_rollout
 
-from jaxrl.algorithms import make_settings, sac, sac_parts
+from jaxrl.algorithms import make_settings, off_policy, sac, sac_parts
 from jaxrl.algorithms.interface import Counts, store_rollout
 from jaxrl.algorithms.parts import applied
 from jaxrl.learning import replay
 from jaxrl.networks import actions, squashed
 from jaxrl.networks.actions import ActionDistribution
+from jaxrl.networks.models import ValueNetwork
 from jaxrl.rewards.signals import bind_off_policy
 from jaxrl.settings import SettingsError
 from jaxrl.training.memory import check_store
@@ -58,6 +59,38 @@ def test_as_many_updates_as_decisions_pay_for() -> None:
     assert steps > 30
     assert updates == int((steps - 10) / 2.5)
     assert float(state.own["owed"]) == pytest.approx((steps - 10) / 2.5 - updates, abs=1e-4)
+
+
+def test_a_turn_makes_the_updates_that_are_owed_and_tells_their_means() -> None:
+    """An update adds its minibatch, a number that its key has drawn; with less than one update owed nothing moves."""
+
+    def update(learner, drawn, _key):
+        return learner + drawn, {"loss": drawn}
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    draws = [float(jax.random.uniform(jax.random.split(key)[0])) for key in keys]
+    for owed, made in ((3.25, 3), (0.75, 0)):
+        last = {"loss": jnp.float32(7.0)}
+        after, left, told = off_policy.turn(
+            update, jnp.float32(1.0), jnp.float32(owed), last, jax.random.uniform, lambda number: keys[number]
+        )
+        assert float(after) == pytest.approx(1.0 + sum(draws[:made])) and float(left) == pytest.approx(owed - made)
+        assert float(told["loss"]) == pytest.approx(np.mean(draws) if made else 7.0)
+
+
+def test_statistics_and_signals_follow_what_was_decided_on_alone() -> None:
+    """Not what members see while they wait; a decision counts once, for the policy's normaliser and for RND's."""
+    network = {**SMALL, "normalize": True}
+    settings = make_settings(
+        "sac", network_settings=network, reward_signals={"extrinsic": {}, "rnd": {"network_settings": network}}
+    )
+    algorithm, rollout = sac.make_sac(SPEC, settings), random_rollout(0, t=6, b=4, a=2, spec=SPEC)
+    state = quick_jit(algorithm.watch)(quick_jit(algorithm.init)(jax.random.key(0)), rollout)
+    seen = rollout.obs[0][rollout.acted]
+    assert len(seen) < rollout.present.sum()
+    for statistics in (state.policy.normalizer[0], state.signals["rnd"]["normalizer"][0]):
+        assert int(statistics.count) == 1 + len(seen)
+        np.testing.assert_allclose(statistics.mean, seen.sum(0) / (1 + len(seen)), rtol=1e-5)
 
 
 def test_runs_of_one_program_may_differ_in_what_pays_for_an_update() -> None:
@@ -227,6 +260,9 @@ def test_states_of_the_burn_in_carry_memory_and_count_in_no_loss() -> None:
     other = after(batch.reward, (batch.obs[0].at[0, 3].add(1.0),))  # does not count, but what follows remembers it
     assert (other != losses).all()
     sequences = quick_jit(partial(sac.memories_along, parts))(state, batch, batch.obs)
+    begun = batch.carry["critic"][:, :1]
+    once = quick_jit(applied(parts.value, ValueNetwork.step))(state.critic["value"], (batch.obs[0][:, :1],), begun)[1]
+    np.testing.assert_allclose(sequences.target.stored[:, :1], once, rtol=1e-5)  # V remembers one state more
     q = quick_jit(applied(parts.q))(state.critic["q1"], batch.obs, batch.action.continuous, sequences.q)
     value_of = quick_jit(applied(parts.value))
     follows = value_of(state.critic["target"], batch.next_obs, sequences.target)[..., 0]
@@ -261,14 +297,23 @@ def test_a_replay_that_does_not_fit_is_refused_before_it_is_allocated(monkeypatc
 
 
 def test_what_signals_lose_is_told_at_their_own_pace() -> None:
-    """RND learns from every twentieth decision: what it lost is told, and told again until it has learned once more."""
+    """RND learns from every twentieth decision: what it lost is told, and told again until it has learned once more.
+
+    No two updates have the same minibatch, of the policy or of RND.
+    """
     given = {"batch_size": 8, "buffer_size": 64, "buffer_init_steps": 0, "reward_signal_steps_per_update": 20.0}
     signals = {"extrinsic": {}, "rnd": {"network_settings": SMALL}}
-    algorithm = sac.make_sac(
-        SPEC, make_settings("sac", hyperparameters=given, network_settings=SMALL, reward_signals=signals)
-    )
+    settings = make_settings("sac", hyperparameters=given, network_settings=SMALL, reward_signals=signals)
+    algorithm, parts, drawn = sac.make_sac(SPEC, settings), sac_parts.parts_of(SPEC, settings), []
+
+    def sample(store, key):
+        jax.debug.callback(lambda data: drawn.append(tuple(data.tolist())), jax.random.key_data(key))
+        return algorithm.storage.sample(store, key)
+
+    parts = parts._replace(storage=parts.storage._replace(sample=sample))
     state, store = quick_jit(algorithm.init)(jax.random.key(0)), algorithm.storage.init()
-    learn, put = quick_jit(algorithm.learn), quick_jit(partial(store_rollout, algorithm))
+    learn = quick_jit(partial(sac.learn, parts, bind_off_policy(SPEC, settings)))
+    put = quick_jit(partial(store_rollout, algorithm))
     steps, told = [], []
     for seed in range(12):
         state, store = put(state, store, rollout_of(seed))
@@ -278,5 +323,7 @@ def test_what_signals_lose_is_told_at_their_own_pace() -> None:
             told.append(float(metrics["loss/rnd"]))
     assert steps[-1] == int(state.step) // 20 > 2
     assert [loss > 0.0 for loss in told] == [count > 0 for count in steps]
+    jax.effects_barrier()
+    assert len(drawn) == len(set(drawn)) == steps[-1] + int(state.optimizer["policy"].count)
     same = [now == before for before, now in itertools.pairwise(told)]
     assert same == [now == before for before, now in itertools.pairwise(steps)]

@@ -33,6 +33,17 @@ class Mutation(NamedTuple):
     before: str  # stands once in the file
     after: str
     tests: str = ""  # instead of all tests of the row: those of them with this in their names
+    long: bool = False  # takes more than some 10 s of CPU time: never in a part
+
+
+DOZEN = 12
+
+
+def part_of(mutations: Sequence[Mutation], number: int) -> list[Mutation]:
+    """Return one dozen of the mutations that are not `long`; parts that follow each other go through all of them."""
+    quick = [mutation for mutation in mutations if not mutation.long]
+    parts = -(-len(quick) // DOZEN)
+    return quick[number % parts :: parts]
 
 
 class Verdict(Enum):

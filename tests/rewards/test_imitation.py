@@ -69,6 +69,11 @@ def test_actions_are_compared_as_the_environment_has_them(demo):
     assert np.abs(np.asarray(raw - by_hand))[np.asarray(rollout.acted)].max() > 1e-4
     _, told = quick_jit(algorithm.learn)(state, rollout)
     assert {"loss/gail", "grad_mag_loss/gail", "policy_estimate/gail", "expert_estimate/gail"} <= set(told)
+    key = jax.random.key(2)
+    _, learned = quick_jit(signals.gradients)(state.signals, found, key)
+    assert alone.gradient is not None
+    _, by_hand = alone.gradient(state.signals["gail"], as_sent, key)
+    np.testing.assert_allclose(learned["policy_estimate/gail"], by_hand["policy_estimate"], rtol=1e-6)
     strangers = bind(SPEC, settings)  # without the conversion it would learn something else
     assert strangers.sent(found.action) is found.action
 
@@ -76,6 +81,47 @@ def test_actions_are_compared_as_the_environment_has_them(demo):
 def _discriminator(demonstration: Demonstration, **keys: Any) -> Any:
     settings = settings_of("ppo", {**SMALL, "reward_signals": of_gail("unread", use_actions=True, **keys)})
     return gail.gail(SPEC, settings.reward_signals["gail"], demonstration)
+
+
+def _picked(shown: Demonstration, *rows: int) -> Demonstration:
+    """Return these decisions alone."""
+    columns = ("obs", "action", "reward", "done", "interrupted", "terminal", "last")
+    return shown._replace(**{name: jax.tree.map(lambda x: x[list(rows)], getattr(shown, name)) for name in columns})
+
+
+def test_all_of_the_demonstrations_are_drawn_and_known_to_the_normaliser(demo):
+    """Two decisions, of which 500 draws have about as many: the mean of D lies between both, and near the middle."""
+    shown, found = _picked(decisions(demo, SPEC), 0, 1), transitions(random_rollout(3, t=5, b=50, a=2))
+    signal = _discriminator(shown, network_settings={**TINY, "normalize": True})
+    state = signal.init(jax.random.key(0))
+    mean, m2, count = (np.asarray(getattr(state["normalizer"][0], name)) for name in ("mean", "m2", "count"))
+    rows = np.asarray(shown.obs[0], np.float64)
+    np.testing.assert_allclose(mean, rows.sum(0) / 3, rtol=1e-5)  # 0 counts as one row
+    np.testing.assert_allclose(m2, 1.0 + ((rows - mean) * rows).sum(0), rtol=1e-5)
+    assert count == 3
+    alone = []
+    for row in range(2):
+        of_one = _discriminator(_picked(shown, row, row), network_settings={**TINY, "normalize": True})
+        alone.append(float(quick_jit(of_one.gradient)(state, found, jax.random.key(1))[1]["expert_estimate"]))
+    estimate = float(quick_jit(signal.gradient)(state, found, jax.random.key(1))[1]["expert_estimate"])
+    assert abs(alone[0] - alone[1]) > 1e-3
+    assert 0.4 < (estimate - alone[0]) / (alone[1] - alone[0]) < 0.6
+
+
+def test_noise_of_policy_and_experts_is_drawn_apart(demo):
+    """Where the policy does what was demonstrated, D differs by the noise of VAIL alone."""
+    one = _picked(decisions(demo, SPEC), 0, 0)
+    found = transitions(random_rollout(3, t=8))
+    shape = found.valid.shape
+    same = found._replace(
+        obs=tuple(jnp.broadcast_to(jnp.asarray(x[0]), (*shape, *x.shape[1:])) for x in one.obs),
+        action=jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x[0]), (*shape, *x.shape[1:])), one.action),
+        discount=jnp.ones(shape),
+        valid=jnp.ones(shape, bool),
+    )
+    signal = _discriminator(one, use_vail=True)
+    _, told = quick_jit(signal.gradient)(signal.init(jax.random.key(0)), same, jax.random.key(1))
+    assert abs(float(told["policy_estimate"]) - float(told["expert_estimate"])) > 1e-5
 
 
 def test_an_interruption_is_no_end(demo):

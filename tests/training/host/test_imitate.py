@@ -8,17 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
 
 import jaxrl
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.algorithms.interface import PolicyState, TrainState
+from jaxrl.algorithms.policy_gradient import CLONING
 from jaxrl.artifacts.checkpoint import store
 from jaxrl.cli import main
 from jaxrl.demonstrations import Pair, decisions, write
+from jaxrl.learning.cloning import Cloning
 from jaxrl.settings import load_run_settings
-from jaxrl.training.host.imitation import _held_out_of, imitate
+from jaxrl.training.host.imitation import _held_out, _held_out_of, _normalised, _prepared, _shown, _turn, imitate
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -145,6 +149,51 @@ def test_a_clone_of_what_was_recorded_is_one_step_late(tmp_path):
     settings = settings_of_run(tmp_path, "walk", {"max_steps": 12000, "behavioral_cloning": cloning}, name="Walk")
     action = learned(settings, str(UNITY / "walk_discrete.demo")).act(np.array([[0.0, 1.0], [0.5, 1.0]], np.float32))
     assert action.discrete[:, 0].tolist() == [0, 2]
+
+
+def test_what_is_held_out_is_not_learned_from_and_its_loss_counts_each_decision_once(tmp_path, demo, monkeypatch):
+    """Episodes of five in sequences of three: the second of each is filled up. Without noise, in pieces of one."""
+    network = {
+        **BEHAVIOR["network_settings"],
+        "memory": {"sequence_length": 3, "memory_size": 4},
+        "deterministic": True,
+    }
+    settings = settings_of_run(tmp_path, "study", {"network_settings": network})
+    study = _prepared("Mover", _shown(settings.behaviors["Mover"], demo), 4)
+    learned, held = (set(of.places[of.places >= 0].tolist()) for of in (study.learned, study.held))
+    assert len(held) == 10 and not learned & held and learned | held == set(range(100))
+    state = _normalised(study.behavior.state, study.learned)
+    rows = decisions(demo, SPEC).obs[0][sorted(learned)].astype(np.float64)
+    np.testing.assert_allclose(state.policy.normalizer[0].mean, rows.sum(0) / 91, rtol=1e-5)  # 0 counts as one row
+    study.behavior.learner.state = state
+    loss = jax.jit(study.cloning.loss)
+    together = _held_out(study, loss)["held_out_loss"]
+    every = study.held_at(np.arange(4))
+    given = state.policy.params, state.policy.normalizer, every, np.zeros((4, 3, 1), np.float32)
+    assert together == pytest.approx(float(loss(*given)), rel=1e-6)
+    monkeypatch.setattr("jaxrl.training.host.imitation.TOGETHER", 3)
+    assert _held_out(study, loss)["held_out_loss"] == pytest.approx(together, rel=1e-5)
+
+
+def test_each_turn_draws_anew():
+    """The key that is used is no other turn's, and not the one that is kept."""
+    used = []
+
+    def learn(kept, params, states, step, key):
+        used.append(key)
+        return kept, params, jnp.zeros(())
+
+    cloning = Cloning(dict, lambda *_: jnp.zeros(()), learn, lambda: None, lambda: jnp.zeros(()), 1)
+    policy = PolicyState(params=(), normalizer=())
+    state = TrainState(
+        policy=policy, critic=(), optimizer=(), own={CLONING: {}}, signals={}, step=jnp.int32(0), key=jax.random.key(0)
+    )
+    keys = [state.key]
+    for step in (5, 10):
+        state, told = _turn(cloning, state, jnp.int32(step))
+        keys.append(state.key)
+        assert int(state.step) == step and set(told) == {"pretraining_loss", "learning_rate"}
+    assert len({tuple(jax.random.key_data(key).tolist()) for key in (*keys, *used)}) == 5
 
 
 @pytest.mark.slow
