@@ -111,7 +111,7 @@ def only_with(marks: str) -> list[str]:
 def test_every_test_that_is_named_exists_and_runs_with_the_ordinary_suite() -> None:
     """Not where it needs a package that the extra `dev` lacks, and not where all of its cases are slow."""
     dev = (ROOT / "pyproject.toml").read_text().partition("dev = [")[2].partition("\n]")[0].replace("-", "_")
-    cited = re.findall(r"`([\w/]+\.py)::(test_\w+)`", TEXT)
+    cited = re.findall(r"`([\w/]+\.py)::(test_\w+)(?:\[\w+\])?`", TEXT)
     assert len(cited) > 150
     assert re.findall(r"`test_\w+`", TEXT) == [], "name the file as well: `folder/test_x.py::test_y`"
     known = {file: marks_of(ROOT / "tests" / file) for file, _ in cited if (ROOT / "tests" / file).is_file()}
@@ -131,7 +131,7 @@ def test_every_test_that_is_named_exists_and_runs_with_the_ordinary_suite() -> N
 def test_every_mutation_can_be_made_and_its_row_cites_a_test() -> None:
     """`python -m tests.mutate` breaks the code in these places; here only that they are still there."""
     rows = {row[0] for row in DEFINED if len(row) == 4}
-    assert len(MUTATIONS) >= 60 and {m.row[0] for m in MUTATIONS} == {"A", "R", "X", "P", "S", "B"}
+    assert len(MUTATIONS) >= 140 and {m.row[0] for m in MUTATIONS} == {"A", "R", "X", "P", "S", "B", "L"}
     for mutation in MUTATIONS:
         assert mutation.row in rows and chosen_tests(mutation, TEXT)
         ast.parse(mutated(mutation, (ROOT / "jaxrl" / mutation.file).read_text()))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from tests.mutate.newer import NEWER
 from tests.mutate.runner import Mutation
 
 MUTATIONS = (
+    *NEWER,
     # Agent processor and manager
     Mutation(
         "A1",

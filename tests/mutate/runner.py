@@ -57,7 +57,7 @@ class Verdict(Enum):
 def tests_of(row: str, text: str) -> list[str]:
     """Tests that a row of behaviours.md cites, as pytest takes them."""
     line = next(line for line in text.splitlines() if line.startswith(f"| {row} |"))
-    return [f"tests/{test}" for test in re.findall(r"`([\w/]+\.py::test_\w+)`", line)]
+    return [f"tests/{test}" for test in re.findall(r"`([\w/]+\.py::test_\w+(?:\[\w+\])?)`", line)]
 
 
 def mutated(mutation: Mutation, source: str) -> str:
