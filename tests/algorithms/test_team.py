@@ -219,6 +219,29 @@ def test_who_ended_is_credited_with_what_a_mate_of_another_kind_is_paid() -> Non
     assert float(states["Seer"].own["max_team"]) == 1.0  # before: the state that was given
 
 
+def test_signals_of_each_kind_follow_what_its_own_members_were_paid_for() -> None:
+    """RND's statistics: each decision of the kind once, as beside one behavior."""
+    signals = {"extrinsic": {}, "rnd": {"network_settings": {"hidden_units": 4, "num_layers": 1, "normalize": True}}}
+    settings = poca_settings(**SMALL, reward_signals=signals)
+    parts = {name: poca.make_poca(spec, settings).parts for name, spec in (("Seer", SEER), ("Runner", SPEC))}
+    kinds = {name: Kind(of, bind(of.spec, settings)) for name, of in parts.items()}
+    together = team.make_team(
+        "lock", {name: poca.make_poca(of.spec, settings) for name, of in parts.items()}, dict.fromkeys(parts, settings)
+    )
+
+    @quick_jit
+    def prepared(key, rollouts):
+        states = {name: kind.init(key) for name, kind in together.kinds.items()}
+        after = team.prepare(kinds, states, {name: rollouts[name] for name in kinds})[0]
+        return {name: state.signals["rnd"]["normalizer"][0].count for name, state in after.items()}
+
+    rollouts = mixed(6)
+    counts = prepared(jax.random.key(0), rollouts)
+    assert {name: int(count) for name, count in counts.items()} == {
+        name: 1 + int(rollout.acted.sum()) for name, rollout in rollouts.items()
+    }
+
+
 @pytest.mark.parametrize(("trainer", "more"), [("mappo", {}), ("coma", {}), ("mappo", MEMORY), ("coma", MEMORY)])
 def test_a_critic_with_places_sees_two_kinds_as_it_sees_one(trainer, more) -> None:
     """V and b of 1 + 2 members with tied parameters; a fresh team has parameters of the same shapes."""

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests import quick_compilation
 from tests.mutate.mutations import MUTATIONS
 from tests.mutate.runner import Verdict, part_of, run_all
 
@@ -26,6 +27,7 @@ def main() -> int:
         parser.error(f"no mutation of {', '.join(sorted(unknown))}")
     chosen = [mutation for mutation in MUTATIONS if not arguments.rows or mutation.row in arguments.rows]
     chosen = chosen if arguments.part is None else part_of(chosen, arguments.part)
+    quick_compilation.choose()  # once for all
     counts = dict.fromkeys(Verdict, 0)
     with tempfile.TemporaryDirectory() as folder:
         for mutation, verdict, last in run_all(chosen, Path(folder), arguments.jobs):

@@ -135,10 +135,11 @@ def run_all(mutations: Sequence[Mutation], folder: Path, jobs: int) -> Iterator[
 
 
 def _copy(target: Path) -> Path:
+    """Copy the project with its compiled modules: each knows by size and time whether it is that of its source."""
     for name in CARRIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, target / name)
         else:
             shutil.copy(source, target / name)
     return target
