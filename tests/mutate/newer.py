@@ -8,7 +8,12 @@ REPLAY, OFF_POLICY = "learning/replay.py", "algorithms/off_policy.py"
 SAC, SAC_PARTS = "algorithms/sac.py", "algorithms/sac_parts.py"
 SIGNALS, RND, GAIL, NORMALIZED = (f"rewards/{name}.py" for name in ("signals", "rnd", "gail", "normalized"))
 CLONING, IMITATION = "learning/cloning.py", "training/host/imitation.py"
-POPULATION = "training/compiled/population.py"
+POPULATION, RECENT = (f"training/compiled/{name}.py" for name in ("population", "recent_returns"))
+TEAM, COMPILED_LEAGUE = "algorithms/team.py", "training/compiled/league.py"
+KIND_LEARNER, TEAM_POLICY, LEAGUE, GHOSTS, EVALUATION, EXACT = (
+    f"training/host/{name}.py" for name in ("team_learner", "team_policy", "league", "ghosts", "evaluation", "exact")
+)
+SAVER, TREE, REPLAY_FILE = "training/saver.py", "artifacts/checkpoint/tree.py", "artifacts/checkpoint/replay.py"
 
 NEWER = (
     # Replay
@@ -23,7 +28,7 @@ NEWER = (
         "(size,), 0, jnp.maximum(count, 1)).astype(jnp.uint32)\n    return at(",
         "(size,), 0, jnp.maximum(count - 1, 1)).astype(jnp.uint32)\n    return at(",
     ),
-    Mutation("L2", REPLAY, "numbers = replay.oldest + drawn\n", "numbers = drawn\n"),
+    Mutation("L2", REPLAY, "numbers = replay.oldest + drawn\n", "numbers = drawn\n", "sequences_go_when"),
     Mutation(
         "L2", REPLAY, "jnp.full(rollout.acted.shape, replay.observed))", "jnp.full(rollout.acted.shape, observed))"
     ),
@@ -253,4 +258,148 @@ NEWER = (
     Mutation("L13", POPULATION, "label is None or self.members.over else", "label is None else"),
     Mutation("L13", POPULATION, '"parent": seeds[parent]', '"parent": parent'),
     Mutation("L13", POPULATION, 'int(row["step"]) < rows[0]["step"] and', 'int(row["step"]) <= rows[0]["step"] and'),
+    # Teams
+    Mutation(
+        "L14",
+        TEAM,
+        "normalize_all(policy.normalizer, shown)",
+        "normalize_all(policies[0].normalizer, shown)",
+        "remembered",
+    ),
+    Mutation(
+        "L14", TEAM, "signals=kind.signals.watch(state.signals, own))", "signals=state.signals)", "signals_of_each"
+    ),
+    Mutation(
+        "L14",
+        TEAM,
+        "kinds[name].parts.watch(state.own, team))",
+        "kinds[name].parts.watch(state.own, rollouts[name]))",
+        "credited",
+    ),
+    Mutation(
+        "L14",
+        TEAM,
+        "of_kinds(extrinsic.group_reward(team), rollouts)",
+        "{name: extrinsic.group_reward(own) for name, own in rollouts.items()}",
+        "credited",
+    ),
+    Mutation("L15", "training/host/team.py", "return {of: seen[of] for of in self._wanted[team]}", "return dict(seen)"),
+    Mutation(
+        "L15",
+        "training/host/team.py",
+        "behavior.count(finished[behavior.name])",
+        "behavior.count(sum(finished.values()))",
+    ),
+    Mutation("L15", KIND_LEARNER, "return any(kind.goes_on()", "return all(kind.goes_on()"),
+    Mutation("L15", KIND_LEARNER, "= state[name], kind.updates + 1", "= state[self.name], kind.updates + 1"),
+    Mutation("L15", KIND_LEARNER, "kind.earned.add(metrics[name], rows)", "kind.earned.add(metrics[self.name], rows)"),
+    Mutation("L15", KIND_LEARNER, "found, self._told = self._told, {}", "found = self._told"),
+    Mutation("L15", TEAM_POLICY, "noise.noise_key(kind.run_key, self", "noise.noise_key(kinds[0].run_key, self"),
+    Mutation("L15", TEAM_POLICY, "            kind.connected = remembered\n", "            pass\n"),
+    Mutation("L15", TEAM_POLICY, "            kind.forget()\n", "            pass\n"),
+    Mutation("L15", TEAM_POLICY, "kind.watch(rows)", "kind.watch(ingested.steps)"),
+    Mutation("L15", TEAM_POLICY, "self.paged.slots.own(kind, places)", "places"),
+    # Self-play and leagues
+    Mutation(
+        "L16",
+        "training/self_play/pool.py",
+        "first = saved % window if len(slots) == window else 0",
+        "first = 0",
+    ),
+    Mutation(
+        "L16",
+        "training/self_play/league.py",
+        "self.elo, self.games, self.score, self.begun = elo, 0.0, 0.0, step",
+        "self.elo, self.games, self.begun = elo, 0.0, step",
+    ),
+    Mutation("L17", LEAGUE, "foe.pool.elo)", "side.pool.elo)"),
+    Mutation("L17", LEAGUE, "            standing.swapped = standing.ghost_step\n", ""),
+    Mutation("L17", LEAGUE, "Weights(copied(exploiter.state.policy))", "Weights(exploiter.state.policy)"),
+    Mutation("L17", LEAGUE, "exploiter.step - standing.begun)", "main.step - standing.begun)"),
+    Mutation(
+        "L17", LEAGUE, "self._renew(own, main, exploiter, standing.joined)", "self._renew(own, main, exploiter, 0)"
+    ),
+    Mutation(
+        "L18",
+        GHOSTS,
+        "steps, self._counted[name] = finished - self._counted[name], finished",
+        "steps = finished - self._counted[name]",
+    ),
+    Mutation("L18", GHOSTS, "        self._frozen[name].actor.decisions = decisions\n", ""),
+    Mutation("L18", GHOSTS, "        self._acting[name] = weights\n        self._frozen", "        self._frozen"),
+    Mutation("L19", COMPILED_LEAGUE, "joined=state.joined + left", "joined=state.joined + which", "who_has_won"),
+    Mutation("L19", COMPILED_LEAGUE, "begun=jnp.where(which, step, state.begun)", "begun=state.begun", "who_has_won"),
+    Mutation(
+        "L19",
+        COMPILED_LEAGUE,
+        "other.replace(step=train.step, key=train.key)",
+        "other.replace(step=train.step)",
+        "begins_anew_with",
+    ),
+    Mutation(
+        "L19",
+        COMPILED_LEAGUE,
+        "shows = ~leads(len(games), 1 + settings.exploiters) & (games > 0)",
+        "shows = games > 0",
+        "counted",
+    ),
+    # Evaluation
+    Mutation("L20", EVALUATION, "            policy.actor.begin_anew()\n", "            pass\n", "the_one_before"),
+    Mutation(
+        "L20", EVALUATION, "        self._policies[name].actor.policy = behavior.state.policy\n", "", "policy_of_now"
+    ),
+    Mutation("L20", EVALUATION, "seeds = [options.seed] if", "seeds = None if", "policy_of_now"),
+    Mutation(
+        "L20",
+        "training/compiled/evaluation.py",
+        "jax.random.key(options.seed)",
+        "jax.random.key(0)",
+        "seed_of_the_evaluation",
+        long=True,
+    ),
+    Mutation("L21", "training/judging.py", "np.where(high, row + 1, 0)[written]", "(row + high)[written]", "patience"),
+    Mutation("L21", "training/judging.py", "self._reached[tag] |= row", "self._reached[tag] = row", "every_seed"),
+    Mutation(
+        "L21",
+        "training/judging.py",
+        "np.where(self._waited_for, _values(summaries, self._keep_best), np.nan)",
+        "_values(summaries, self._keep_best)",
+        "best_moment",
+    ),
+    Mutation("L21", "training/judging.py", "int(np.nanargmax(values))", "int(np.argmax(values))", "best_moment"),
+    # Checkpoints
+    Mutation(
+        "L22",
+        "artifacts/checkpoint/store.py",
+        "{path: x.copy() for path, x in trees.to_arrays(state).items()}",
+        "trees.to_arrays(state)",
+    ),
+    Mutation(
+        "L22", SAVER, "jax.tree.map(np.array, jax.device_get(tree))", "jax.tree.map(np.asarray, jax.device_get(tree))"
+    ),
+    Mutation("L22", TREE, "return jnp.array(value, dtype=leaf.dtype)", "return jnp.asarray(value, dtype=leaf.dtype)"),
+    Mutation("L22", TREE, "(jnp.array(value), impl=jax.random.key_impl(leaf))", "(jnp.array(value))"),
+    Mutation(
+        "L23",
+        "artifacts/checkpoint/folder.py",
+        "[item for item in found if item.step <= current.step][:-keep]",
+        "found[:-keep]",
+        "lies_ahead",
+    ),
+    Mutation(
+        "L23",
+        EXACT,
+        "for saved, moment in [item for item in whole if _has_replays(folder, item[0])] or whole:",
+        "for saved, moment in whole:",
+        "replays_are_there",
+    ),
+    Mutation("L23", EXACT, "if item.step < found[0][1].step:", "if item.step > found[0][1].step:", "all_have"),
+    Mutation("L23", EXACT, "([run_seed, worker, *moment])", "([run_seed, *moment])", "seeds_depend"),
+    Mutation("L23", REPLAY_FILE, '{**document, "leaves": self.leaves}', "{**document}", "last_number"),
+    Mutation("L23", REPLAY_FILE, "min(rows, plain.shape[axis] - start)", "rows", "last_number"),
+    Mutation("L23", REPLAY_FILE, "if together and self.path.exists():", "if False:", "last_number"),
+    Mutation("L24", SAVER, " if key != policy_gradient.CLONING]", "]"),
+    Mutation("L24", SAVER, '("policy", "critic", "signals", *own)', '("policy", "critic", *own)'),
+    Mutation("L25", RECENT, "newer_total=jnp.where(enough, 0.0, total)", "newer_total=total"),
+    Mutation("L25", RECENT, "older_count=jnp.where(enough, count, tally.older_count)", "older_count=tally.older_count"),
 )
