@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.mutate.mutations import MUTATIONS
-from tests.mutate.runner import chosen_tests, mutated
+from tests.mutate.newer import NEWER
+from tests.mutate.runner import chosen_tests, mutated, part_of
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "tests" / "behaviours.md").read_text()
@@ -126,6 +127,16 @@ def test_every_test_that_is_named_exists_and_runs_with_the_ordinary_suite() -> N
             lacking = [package for package in only_with(marks) if package.partition(".")[0] not in dev]
             problems += [f"{file}::{name} is skipped without {package}" for package in lacking]
     assert problems == []
+
+
+def test_parts_of_the_mutations_go_through_all_that_are_quick() -> None:
+    """As `.ci/run` takes one of them, by the number of commits."""
+    first = part_of(NEWER, 0)
+    parts = [first]
+    while part_of(NEWER, len(parts)) != first:
+        parts.append(part_of(NEWER, len(parts)))
+    assert sorted(mutation for part in parts for mutation in part) == sorted(of for of in NEWER if not of.long)
+    assert {len(part) for part in parts} <= {11, 12, 13} and part_of(NEWER, 1000 * len(parts)) == first
 
 
 def test_every_mutation_can_be_made_and_its_row_cites_a_test() -> None:

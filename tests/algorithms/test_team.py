@@ -208,15 +208,16 @@ def test_who_ended_is_credited_with_what_a_mate_of_another_kind_is_paid() -> Non
         rollouts = {name: rollouts[name] for name in kinds}
         states, batches, _ = team.prepare(kinds, states, rollouts)
         value = team.evaluated(kinds, states, rollouts, team.whole(rollouts))[1]
-        return batches, value
+        return batches, value, {name: of.own["max_team"] for name, of in states.items()}
 
-    batches, value = looked_at(states, {"Seer": masked(seer), "Runner": masked(runner)})
+    batches, value, largest = looked_at(states, {"Seer": masked(seer), "Runner": masked(runner)})
     ahead = float(value[1, 0, 0, 0])
     gamma, lambd = np.float32(0.99), np.float32(0.95)
     np.testing.assert_allclose(batches["Seer"].returns[:, 0, 0], [2 + gamma * ahead, 0, 0], rtol=1e-6)
     expected = [2 + gamma * ((1 - lambd) * ahead + lambd * 1), 1, 0]
     np.testing.assert_allclose(batches["Runner"].returns[:, 0, 0], expected, rtol=1e-6)
     assert float(states["Seer"].own["max_team"]) == 1.0  # before: the state that was given
+    assert {name: float(of) for name, of in largest.items()} == {"Seer": 2.0, "Runner": 2.0}, "of the whole team"
 
 
 def test_signals_of_each_kind_follow_what_its_own_members_were_paid_for() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests import quick_compilation
 from tests.mutate.mutations import MUTATIONS
+from tests.mutate.newer import NEWER
 from tests.mutate.runner import Verdict, part_of, run_all
 
 
@@ -19,14 +20,14 @@ def main() -> int:
     """Run the mutations of some rows, or all."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutate", description=__doc__)
     parser.add_argument("rows", nargs="*", help="rows of tests/behaviours.md, such as P12 B19; default: all")
-    parser.add_argument("--part", type=int, help="one dozen of the quick ones, by any number")
+    parser.add_argument("--part", type=int, metavar="NUMBER", help="one dozen of the rows L, another for each number")
     parser.add_argument("--jobs", type=int, default=2, help="so many side by side")
     arguments = parser.parse_args()
     unknown = set(arguments.rows) - {mutation.row for mutation in MUTATIONS}
     if unknown:
         parser.error(f"no mutation of {', '.join(sorted(unknown))}")
-    chosen = [mutation for mutation in MUTATIONS if not arguments.rows or mutation.row in arguments.rows]
-    chosen = chosen if arguments.part is None else part_of(chosen, arguments.part)
+    among = MUTATIONS if arguments.part is None else part_of(NEWER, arguments.part)
+    chosen = [mutation for mutation in among if not arguments.rows or mutation.row in arguments.rows]
     quick_compilation.choose()  # once for all
     counts = dict.fromkeys(Verdict, 0)
     with tempfile.TemporaryDirectory() as folder:

@@ -83,6 +83,12 @@ MUTATIONS = (
         "again = np.array([agent in homes for agent in ids], bool)",
         "again = np.ones(len(ids), bool)",
     ),
+    Mutation(
+        "A14",
+        "connectors/previous_action.py",
+        "actions.one_hot(action, spec.action)",
+        "actions.one_hot(sent, spec.action)",
+    ),
     Mutation("A15", "rollout/buffer/trajectory.py", "own = where(begins(steps), jnp.zeros_like(x), x)", "own = x"),
     Mutation(
         "A16",
@@ -211,6 +217,13 @@ MUTATIONS = (
         "algorithms/preparing.py",
         "means = (mean_over_trajectories(estimate[..., i], acted, last) for i in range(len(signals)))",
         "means = (losses.masked_mean(estimate[..., i], acted) for i in range(len(signals)))",
+    ),
+    Mutation(
+        "P7",
+        "rollout/booking/episodes.py",
+        "returns=sums[:, 0].tolist(),",
+        "returns=sums[:, 1].tolist(),",
+        "every_reward",
     ),
     Mutation("P8", "training/signal_rewards.py", "(mates if cooperative else 0.0)", "mates"),
     Mutation(

@@ -13,6 +13,7 @@ TEAM, COMPILED_LEAGUE = "algorithms/team.py", "training/compiled/league.py"
 KIND_LEARNER, TEAM_POLICY, LEAGUE, GHOSTS, EVALUATION, EXACT = (
     f"training/host/{name}.py" for name in ("team_learner", "team_policy", "league", "ghosts", "evaluation", "exact")
 )
+COMPILED_SAVER = "training/compiled/saver.py"
 SAVER, TREE, REPLAY_FILE = "training/saver.py", "artifacts/checkpoint/tree.py", "artifacts/checkpoint/replay.py"
 
 NEWER = (
@@ -400,6 +401,13 @@ NEWER = (
     Mutation("L23", REPLAY_FILE, "if together and self.path.exists():", "if False:", "last_number"),
     Mutation("L24", SAVER, " if key != policy_gradient.CLONING]", "]"),
     Mutation("L24", SAVER, '("policy", "critic", "signals", *own)', '("policy", "critic", *own)'),
+    Mutation(
+        "L26",
+        COMPILED_SAVER,
+        "saved.replace(frozen=saved.frozen if some else fresh.frozen)",
+        "saved.replace(frozen=fresh.frozen)",
+    ),
+    Mutation("L26", COMPILED_SAVER, "values=saved.values or fresh.values", "values=fresh.values"),
     Mutation("L25", RECENT, "newer_total=jnp.where(enough, 0.0, total)", "newer_total=total"),
     Mutation("L25", RECENT, "older_count=jnp.where(enough, count, tally.older_count)", "older_count=tally.older_count"),
 )

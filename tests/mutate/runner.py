@@ -40,9 +40,9 @@ DOZEN = 12
 
 
 def part_of(mutations: Sequence[Mutation], number: int) -> list[Mutation]:
-    """Return one dozen of the mutations that are not `long`; parts that follow each other go through all of them."""
+    """Return about a dozen of the mutations that are not `long`; numbers that follow each other go through them all."""
     quick = [mutation for mutation in mutations if not mutation.long]
-    parts = -(-len(quick) // DOZEN)
+    parts = max(round(len(quick) / DOZEN), 1)
     return quick[number % parts :: parts]
 
 

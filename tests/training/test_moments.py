@@ -17,10 +17,15 @@ from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.loop import LESSONS, MOMENT
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.training import saver
+from jaxrl.training.compiled.play import Play
+from jaxrl.training.compiled.recent_returns import none_yet
+from jaxrl.training.compiled.saver import Subject, contents, resumed
+from jaxrl.training.compiled.state import JittedState
 from jaxrl.training.host.exact import moment_of_run
 from tests.helpers import make_spec, settings_of
 
 SPEC = make_spec((2,), branches=(2,))
+RATE = "hyperparameters.learning_rate"
 
 
 def moment(number: int) -> dict[str, list[int]]:
@@ -108,3 +113,29 @@ def test_another_run_begins_with_what_was_learned_and_with_nothing_else(tmp_path
     assert found.own[CLONING]["rate"].tolist() == found.optimizer["moments"].tolist() == [1.0, 1.0]
     assert int(found.step) == 1
     np.testing.assert_array_equal(jax.random.key_data(found.key), jax.random.key_data(fresh.key))
+
+
+def side_by_side(number: float, frozen: list[bool]) -> JittedState:
+    """Two seeds, all of whose numbers are this one."""
+    x = jnp.full(2, number)
+    key = jax.random.split(jax.random.key(int(number)))
+    return JittedState(
+        train=learner(number).replace(step=jnp.full(2, int(number)), key=key),
+        store=(), fresh=x, play=Play((), x, (), (), open=()), parameters={"size": x}, values={RATE: x}, key=key,
+        iteration=jnp.full(2, int(number), jnp.uint32), frozen=jnp.array(frozen), recent=none_yet(2),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("frozen", [[False, True], [False, False]])
+def test_a_compiled_run_goes_on_with_its_seeds_and_with_the_parameters_of_its_settings(
+    tmp_path: Path, frozen: list[bool]
+) -> None:
+    """A seed that was left behind stays so, and settings that have changed meanwhile are not those of the file."""
+    subject = Subject("A", SPEC, settings_of("ppo", {}), (5, 6), 4, changing=True)
+    held = contents(side_by_side(7, frozen), changing=True)
+    path = checkpoint.save(tmp_path / "run" / "A", 7, held, spec=SPEC, settings=subject.described())
+    found = resumed(path, subject, side_by_side(1, [False, False]))
+    assert found.frozen.tolist() == frozen
+    assert found.values[RATE].tolist() == found.play.view.tolist() == found.train.critic["value"].tolist() == [7.0, 7.0]
+    assert found.iteration.tolist() == found.train.step.tolist() == [7, 7]
+    assert found.parameters["size"].tolist() == [1.0, 1.0]
