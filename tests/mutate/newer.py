@@ -397,6 +397,7 @@ NEWER = (
     Mutation("L23", EXACT, "if item.step < found[0][1].step:", "if item.step > found[0][1].step:", "all_have"),
     Mutation("L23", EXACT, "([run_seed, worker, *moment])", "([run_seed, *moment])", "seeds_depend"),
     Mutation("L23", REPLAY_FILE, '{**document, "leaves": self.leaves}', "{**document}", "last_number"),
+    Mutation("L23", SAVER, "keep = 2  # the moment before", "keep = 1  # the moment before", "the_moment_before"),
     Mutation("L23", REPLAY_FILE, "min(rows, plain.shape[axis] - start)", "rows", "last_number"),
     Mutation("L23", REPLAY_FILE, "if together and self.path.exists():", "if False:", "last_number"),
     Mutation("L24", SAVER, " if key != policy_gradient.CLONING]", "]"),

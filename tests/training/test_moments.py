@@ -14,8 +14,10 @@ from jaxrl.algorithms.interface import PolicyState, TrainState
 from jaxrl.algorithms.policy_gradient import CLONING
 from jaxrl.artifacts.checkpoint import replay
 from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.loop import LESSONS, MOMENT
 from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.artifacts.status import TrainingStatus
 from jaxrl.training import saver
 from jaxrl.training.compiled.play import Play
 from jaxrl.training.compiled.recent_returns import none_yet
@@ -139,3 +141,28 @@ def test_a_compiled_run_goes_on_with_its_seeds_and_with_the_parameters_of_its_se
     assert found.values[RATE].tolist() == found.play.view.tolist() == found.train.critic["value"].tolist() == [7.0, 7.0]
     assert found.iteration.tolist() == found.train.step.tolist() == [7, 7]
     assert found.parameters["size"].tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("behaviors", "kept"), [(("A", "B"), ["A-200", "A-300"]), (("A",), ["A-300"])])
+def test_of_an_exact_run_the_moment_before_stays_until_all_behaviors_have_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behaviors: tuple[str, ...], kept: list[str]
+) -> None:
+    """Though one checkpoint is to be kept: a run that is killed between two saves goes on from it."""
+    monkeypatch.setattr(saver, "_exported", lambda _, beside, __: (beside, []))
+    folder = RunFolder(tmp_path, "run")
+    status = TrainingStatus(folder.status)
+    folder.status.parent.mkdir(parents=True)
+    for number in (1, 2, 3):
+        snapshot = saver.Snapshot(
+            name="A",
+            step=100 * number,
+            contents={"x": np.full(2, number)},
+            policy=learner(number).policy,
+            learned=(),
+            spec=SPEC,
+            settings=settings_of("ppo", {"keep_checkpoints": 1}),
+            described={MOMENT: {name: moment(number)[name] for name in behaviors}},
+            samples=((), np.zeros(0)),
+        )
+        saver.save_checkpoint(snapshot, folder, status, None)
+    assert [item.path.name for item in checkpoints(folder.behavior("A"))] == kept
