@@ -25,7 +25,11 @@ _SCHEDULES = ("linear", "constant")
 
 
 class OnPolicyHyperparameters(Hyperparameters):
-    """What on-policy algorithms share. An omitted beta or epsilon schedule copies a written learning_rate_schedule."""
+    """Hyperparameters that on-policy algorithms share.
+
+    An omitted beta or epsilon schedule copies a written learning_rate_schedule. Below `default_settings` nothing is
+    omitted: a behavior inherits the schedules of that section, as in ML-Agents.
+    """
 
     beta: NonNegative = Field(
         default=5e-3, description="entropy coefficient at the first step", json_schema_extra=VARIABLE

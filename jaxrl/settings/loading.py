@@ -87,10 +87,11 @@ def _resolve(
         warnings.append("--deterministic concerns behaviors that the file lists; it lists none, so it has no effect")
     elif EVERY_LISTED in overrides.get("behaviors", {}) and written.get("default_settings") is not None:
         warnings.append("--deterministic concerns listed behaviors alone, not those that take default_settings")
-    resolved = inherit(merge(written, given), types)
-    resolved, deprecated = upgrade(resolved)
+    resolved = merge(written, given)
+    default, of_default = upgrade({key: resolved[key] for key in ("default_settings",) if key in resolved})
+    resolved, deprecated = upgrade(inherit({**resolved, **default}, types))
     resolved, dropped = settle_start(resolved, overrides)
-    return resolved, warnings + deprecated + dropped
+    return resolved, warnings + of_default + deprecated + dropped
 
 
 def _with_origin(

@@ -17,7 +17,7 @@ from jaxrl.settings.behavior import (
     SelfPlaySettings,
 )
 from jaxrl.settings.environment_parameters import SAMPLERS
-from jaxrl.settings.inheritance import inherit
+from jaxrl.settings.inheritance import inherit, resolve_behavior
 from jaxrl.settings.rewards import SIGNALS
 from jaxrl.settings.run import RunSettings
 from jaxrl.settings.section import Section, SettingsError, finite_number
@@ -153,6 +153,9 @@ def _behavior(section: Mapping[str, Any], default: Any, name: str, types: Types,
     result = upgraded({**(default or {}), **section}, name, types, of_all)
     own = tuple(f"{name}.{key}{end}" for key in section for end in ".:")  # what is in `default` is told for `default`
     notes += [note for note in of_all if note.startswith(own)]
+    if default is not None and "hyperparameters" in result:  # those that `default_settings` would hand down otherwise
+        written = result["hyperparameters"]
+        result["hyperparameters"] = written | types[result["trainer_type"]].amend(written, {})
     return result
 
 
@@ -162,7 +165,8 @@ def _without_harmful_default(result: dict[str, Any], types: Types, notes: list[s
     Where that would add something to a listed behavior, `default_settings` is dropped: every listed one has it all.
     """
     merged = inherit(result, types)["behaviors"]
-    changed = [name for name, section in result["behaviors"].items() if merged[name] != section]
+    resolved = {name: resolve_behavior(section, types) for name, section in result["behaviors"].items()}
+    changed = [name for name, section in resolved.items() if resolve_behavior(merged[name], types) != section]
     if not changed:
         return result
     notes.append(
