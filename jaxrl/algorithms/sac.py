@@ -117,7 +117,7 @@ def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
     state = TrainState(
         policy=PolicyState(
             params=parts.actor.init(keys[0], obs, first),
-            normalizer=normalizer.init_all(spec, parts.settings.network_settings.normalize),
+            normalizer=normalizer.init_for(spec, parts.settings.network_settings),
         ),
         critic=critic,
         optimizer={},

@@ -110,7 +110,7 @@ def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstratio
     apply_network: Callable[..., Any] = Discriminator(spec, settings).apply
     over = demonstration.done & ~demonstration.interrupted
     pick = picker((demonstration.obs, demonstration.action, over))
-    known = normalizer.init_all(spec, settings.network_settings.normalize)
+    known = normalizer.init_for(spec, settings.network_settings)
     known = normalizer.update_in_parts(known, demonstration.obs)
 
     def experts(places: jax.Array) -> Decisions:

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrl.networks import normalizer
+from jaxrl.networks.normalizer import NormalizerState
 from jaxrl.rewards.interface import Metrics, RewardSignal
 from jaxrl.rollout.transitions import Transitions
 
@@ -32,16 +34,10 @@ class Paid(NamedTuple):
 
 
 def with_more(before: Paid, paid: jax.Array, mask: jax.Array) -> Paid:
-    """Return the statistics with what was `paid` where `mask`, both [...] (Chan, Golub & LeVeque 1983).
-
-    Squares about the mean of the new ones themselves: about another mean, rounding alone would be a deviation.
-    """
-    new = mask.sum(dtype=jnp.float32)
-    count = before.count + new
-    mean = jnp.where(mask, paid, 0.0).sum() / jnp.maximum(new, 1.0)
-    squares = jnp.square(jnp.where(mask, paid - mean, 0.0)).sum()
-    away, share = mean - before.mean, new / jnp.maximum(count, 1.0)
-    return Paid(count, before.mean + away * share, before.m2 + squares + jnp.square(away) * before.count * share)
+    """Take in what was `paid` where `mask`, both [...]."""
+    state = NormalizerState(mean=before.mean[None], m2=before.m2[None], count=before.count)
+    after = normalizer.update(state, paid[..., None], mask)
+    return Paid(after.count, after.mean[0], after.m2[0])
 
 
 def normalized(made: RewardSignal) -> RewardSignal:

@@ -58,6 +58,10 @@ WRONG = [
         behavior("network_settings: {memory_size: 8}"),
         f"{A}.network_settings.memory_size: unknown key, did you mean memory.memory_size?",
     ),
+    (
+        behavior("network_settings: {normalize_from_data: true}"),
+        f"{A}.network_settings.normalize_from_data: got true, expected false without normalize: true",
+    ),
     ("behaviors: {'A?team=1': {}}", f"{A}?team=1: got 'A?team=1', expected 'A': all teams of a behavior share its"),
     ("checkpoint_settings: {run_id: ''}", "checkpoint_settings.run_id: got '', expected text that is not empty"),
     ("seeds: 3", "seeds: unknown key, known keys: default_settings, behaviors"),
