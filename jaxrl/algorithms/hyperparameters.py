@@ -122,7 +122,9 @@ class SACHyperparameters(Hyperparameters):
         "no episode has begun in it; below network_settings.memory.sequence_length",
     )
     original_losses: Boolean = Field(
-        default=False, description="entropy of hybrid actions and masked rows in the losses as ML-Agents has them"
+        default=False,
+        description="entropy of hybrid actions, target entropies under masks and masked rows in the losses as ML-Agents "
+        "has them",
     )
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:

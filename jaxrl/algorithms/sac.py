@@ -8,7 +8,7 @@ anew, α a temperature for all continuous dimensions together (α_c) and one for
              min over Q of mean_b Σ p Q - mean_b α_b Σ p log p      with branches; hybrid: - α_c log π(a|s) as well
     π      ↓ α_c log π(a|s) - Q₁(s, a)                              gradient through a alone
              Σ_b Σ (α_b p log p - p Q₁)                             with branches; hybrid: + α_c log π(a|s), Q₁ twice
-    α      ↓ -α (log π + target): target entropies C and 0.2 log(size) of a branch
+    α      ↓ -α (log π + target): target entropies -C, and of a branch 0.2 log(number of choices that the mask allows)
 
 The networks, what is summed over branches and acting stand in `sac_parts.py`;
 what is held, and how many updates a turn makes, in `off_policy.py`.
@@ -19,11 +19,12 @@ for the temperatures.
 Parity. Equal to ML-Agents 1.1.0: networks, losses, targets and the order of the steps; only Q₁ in the policy's loss;
 episodes that were interrupted go on from their last observation; rewards are computed anew when they are drawn; the
 number of updates (`steps_per_update`); with hybrid actions the Q of branches counts twice for the policy, which learns
-faster. Different on purpose: masked rows do not count in the losses of Q and V, and with hybrid actions the continuous
-entropy has the sign of the equation above in the target of V (`original_losses: true` has both as there); temperatures
-are part of a checkpoint, the original loses them, and that of a branch of one choice does not move; what a file for a
-game calls deterministic is the squashed mean, the original's is not squashed; what is held is the newest `buffer_size`
-decisions, the original drops a fifth at once when it is full.
+faster. Different on purpose, but with `original_losses: true`: masked rows do not count in the losses of Q and V; with
+hybrid actions the continuous entropy has the sign of the equation above in the target of V; the target entropy of a
+branch follows the mask of each state (that of all its choices cannot be had where one is allowed, and the temperature
+grows without end). Different always: temperatures are part of a checkpoint, the original loses them, and that of a
+branch of one choice does not move; what a file for a game calls deterministic is the squashed mean, the original's is
+not squashed; what is held is the newest `buffer_size` decisions, the original drops a fifth at once when it is full.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from jaxrl.algorithms.sac_parts import (
     parts_of,
     soft_of,
     taken_q,
+    target_entropies,
     temperatures_of,
     watch,
 )
@@ -278,7 +280,7 @@ def _losses(
     value_loss = 0.5 * mean(jnp.square(value - still(worth - cost[..., None])).mean(-1))
 
     policy_loss = masked_mean(_policy_cost(parts, soft, drawn[0].mean(-2), fixed), valid)
-    entropy_loss = _temperature_loss(parts, jax.tree.map(still, soft), alpha, valid)
+    entropy_loss = _temperature_loss(parts, jax.tree.map(still, soft), batch.action_mask, alpha, valid)
     told = {
         "q1_loss": q_losses[0],
         "q2_loss": q_losses[1],
@@ -301,14 +303,15 @@ def _policy_cost(parts: Parts, soft: Soft, q: jax.Array, alpha: dict[str, jax.Ar
     return cost - (2.0 if spec.continuous_size else 1.0) * expected
 
 
-def _temperature_loss(parts: Parts, soft: Soft, alpha: dict[str, jax.Array], valid: jax.Array) -> jax.Array:
-    """Moves each temperature until the policy has its target entropy."""
+def _temperature_loss(
+    parts: Parts, soft: Soft, mask: jax.Array, alpha: dict[str, jax.Array], valid: jax.Array
+) -> jax.Array:
+    """Compute the loss that moves each temperature until the policy has its target entropy."""
     spec, loss = parts.spec.action, jnp.zeros(())
     if spec.continuous_size:
         loss -= masked_mean(alpha["continuous"][0] * (soft.log_prob - spec.continuous_size), valid)
     if spec.discrete_branches:
-        targets = 0.2 * jnp.log(jnp.array(spec.discrete_branches, jnp.float32))
-        targets = as_row(targets, soft.negentropy)
+        targets = target_entropies(mask, parts)
         # Of one choice the entropy is rounding below its target, 0: the temperature would grow without end.
         gap = jnp.where(targets > 0.0, soft.negentropy + targets, 0.0)
         loss -= masked_mean((as_row(alpha["discrete"], gap) * gap).mean(-1), valid)

@@ -179,6 +179,37 @@ def test_a_branch_of_one_choice_leaves_its_temperature_alone() -> None:
     assert chosen != 0.0 == given and int(state.optimizer["policy"].count) > 8
 
 
+def test_target_entropies_follow_the_mask_of_each_state() -> None:
+    """0.2 ln of the choices that are allowed; with one, or none, there is none. ML-Agents': of all choices."""
+    spec = make_spec((3,), branches=(3, 2))
+    mask = jnp.array([[1, 1, 1, 1, 1], [1, 0, 1, 0, 1], [0, 0, 1, 0, 0]], bool)
+    three, two = 0.2 * np.log(3.0), 0.2 * np.log(2.0)
+    parts = sac_parts.parts_of(spec, settings_of())
+    targets = sac_parts.target_entropies(mask, parts)
+    np.testing.assert_allclose(targets, [[three, two], [two, 0.0], [0.0, 0.0]], rtol=1e-6)
+    as_there = sac_parts.parts_of(spec, settings_of(original_losses=True))
+    np.testing.assert_allclose(sac_parts.target_entropies(mask, as_there), [[three, two]] * 3, rtol=1e-6)
+
+
+def test_temperatures_stay_where_most_states_allow_one_choice() -> None:
+    """With the entropy that all choices ask for, and no policy has there, they grow at every one of the updates."""
+    spec = make_spec((3,), branches=(2,))
+    rollout = random_rollout(0, t=6, b=2, a=1, spec=spec)._replace(extras={})
+    forced = jnp.arange(6).reshape(6, 1, 1, 1) > 0
+    mask = jnp.where(forced, jnp.array([True, False]), True)
+    rollout = rollout._replace(
+        action_mask=jnp.broadcast_to(mask, rollout.action_mask.shape),
+        action=rollout.action._replace(discrete=jnp.where(forced, 0, rollout.action.discrete)),
+    )
+    temperatures = []
+    for original in (False, True):
+        algorithm, state, store = made(spec, steps_per_update=0.05, learning_rate=0.02, original_losses=original)
+        state, store = quick_jit(partial(store_rollout, algorithm))(state, store, rollout)
+        state, _ = quick_jit(algorithm.learn)(state, store)
+        temperatures.append(float(jnp.exp(state.own["log_alpha"]["discrete"][0])))
+    assert temperatures[0] < 1.0 and temperatures[1] > 3.0, temperatures
+
+
 def test_interrupted_episodes_are_worth_as_much_as_endless_ones_and_ended_ones_are_not() -> None:
     """γ V̄ of the last observation is in the target of one that was cut off; of one that ended, nothing."""
     settings = settings_of()
