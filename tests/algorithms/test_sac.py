@@ -232,6 +232,53 @@ def test_interrupted_episodes_are_worth_as_much_as_endless_ones_and_ended_ones_a
     assert losses[0][0] != pytest.approx(losses[1][0], rel=1e-3)
 
 
+def test_streams_that_last_go_on_where_an_episode_ends_and_none_from_a_state_that_nobody_saw() -> None:
+    """Rows ended or cut off, with and without a last observation, for a signal that ends and one that lasts.
+
+    What follows is γ V̄(s') where s' was seen: for the first unless the episode ended. Where it was not seen it is 0 for
+    the first, and γ V̄ of the state before for the one that lasts.
+    """
+    streams = {"extrinsic": {"gamma": 0.9}, "curiosity": {"gamma": 0.5, "network_settings": SMALL}}
+    given = {"batch_size": 8, "buffer_size": 64}
+    settings = make_settings("sac", hyperparameters=given, network_settings=SMALL, reward_signals=streams)
+    parts, algorithm = sac_parts.parts_of(SPEC, settings), sac.make_sac(SPEC, settings)
+    state, store = quick_jit(algorithm.init)(jax.random.key(0)), algorithm.storage.init()
+    _, store = quick_jit(partial(store_rollout, algorithm))(state, store, rollout_of(0))
+    batch = quick_jit(algorithm.storage.sample)(store, jax.random.key(1))
+    discount, seen = np.tile([0.0, 0.0, 1.0, 1.0], 2), np.tile([True, False], 4)
+    batch = batch._replace(discount=jnp.asarray(discount, jnp.float32), seen=jnp.asarray(seen))
+    rewards = jnp.stack([batch.reward, jnp.ones(8)], axis=-1)
+    _, told = quick_jit(partial(sac.step, parts, lasting=("curiosity",)))(state, batch, rewards, jnp.zeros((8, 1)))
+    q = np.asarray(applied(parts.q)(state.critic["q1"], batch.obs, batch.action.continuous))  # [8, 2, choices]
+    chosen = np.broadcast_to(np.asarray(batch.action.discrete)[:, None], (8, 2, 1))
+    before, later = (np.asarray(applied(parts.value)(state.critic["target"], x)) for x in (batch.obs, batch.next_obs))
+    ends = 0.9 * discount * seen * later[:, 0]
+    lasts = 0.5 * np.where(seen, later[:, 1], before[:, 1])
+    target = np.asarray(rewards) + np.stack([ends, lasts], axis=-1)
+    taken = np.take_along_axis(q, chosen, axis=2)[..., 0]
+    assert float(told["q1_loss"]) == pytest.approx(0.5 * np.mean(np.square(target - taken)), rel=1e-5)
+
+
+def test_each_update_of_a_turn_has_a_minibatch_and_noise_of_its_own() -> None:
+    """Keys of two updates, by what they are for: four, all different, and others in another turn."""
+
+    def update(kept, drawn, noise):
+        keys, number = kept
+        both = jnp.stack([drawn, jax.random.key_data(noise)])
+        return (keys.at[number].set(both), number + 1), {"told": jnp.ones(())}
+
+    def keys_of(seed: int) -> set[bytes]:
+        kept = jnp.zeros((2, 2, 2), jnp.uint32), jnp.int32(0)
+        key_of = partial(jax.random.fold_in, jax.random.key(seed))
+        (keys, _), owed, _ = off_policy.turn(
+            update, kept, jnp.float32(2.5), {"told": jnp.zeros(())}, jax.random.key_data, key_of
+        )
+        assert float(owed) == 0.5
+        return {key.tobytes() for key in np.asarray(keys).reshape(4, 2)}
+
+    assert len(keys_of(0)) == 4 and len(keys_of(0) | keys_of(1)) == 8
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

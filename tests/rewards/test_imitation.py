@@ -228,6 +228,31 @@ def test_a_clone_of_ppo_acts_as_it_was_shown(demo, deterministic: bool):
     assert (told["pretraining_loss"] < 0.1) == deterministic
 
 
+def test_each_epoch_of_cloning_has_an_order_of_its_own(demo):
+    """Three epochs over twelve decisions, four at a time: each meets every decision once, in another order."""
+    section = {"demo_path": demo, "num_epoch": 3, "batch_size": 4}
+    settings = settings_of("ppo", {**SMALL, "behavioral_cloning": section})
+    algorithm = jaxrl.make_algorithm(SPEC, settings)
+    laid, chosen = cloning.in_sequences(decisions(demo, SPEC), 1), []
+    assert algorithm.copied is not None
+    rows_at = cloning.as_wanted(algorithm.copied, laid)
+
+    def noted(places: jax.Array) -> cloning.Rows:
+        jax.debug.callback(lambda x: chosen.append(np.asarray(x)), places, ordered=True)
+        return rows_at(places)
+
+    made = cloning.make_cloning(SPEC, settings, algorithm.copied, noted, laid.places.shape)
+    policy: Any = fresh(algorithm).policy
+    learn = quick_jit(made.learn)
+    out = learn(made.init(policy.params), policy.params, policy.normalizer, jnp.int32(0), jax.random.key(3))
+    jax.block_until_ready(out)
+    jax.effects_barrier()
+    orders = np.concatenate(chosen).reshape(3, 12)
+    for order in orders:
+        np.testing.assert_array_equal(np.sort(order), np.arange(12))
+    assert len({order.tobytes() for order in orders}) == 3
+
+
 def test_cloning_ends_at_its_step_and_the_policy_rests(demo):
     """The turn that reaches `steps` still learns; the next one does not, and says 0: unless `steps` is raised."""
     settings, raised = (

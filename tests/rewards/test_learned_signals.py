@@ -94,6 +94,39 @@ def test_curiosity_pays_once_it_has_learned_and_only_for_what_was_seen() -> None
     assert paid.max() <= 1.0 / 0.5
 
 
+def test_curiosity_learns_nothing_from_what_was_not_seen() -> None:
+    """Whatever stands in the place of a last observation that nobody saw, the gradient and what is told are the same."""
+    signals, found = bind(SPEC, made("ppo")), transitions(random_rollout(3, t=8))
+    curiosity = signals.bound["curiosity"]
+    unseen = np.asarray(found.valid & ~found.seen)
+    assert unseen.any() and np.asarray(found.valid & found.seen).any() and curiosity.gradient is not None
+    other = tuple(jnp.where(unseen.reshape(*unseen.shape, *[1] * (x.ndim - 3)), x + 7.0, x) for x in found.next_obs)
+    state, gradient = curiosity.init(jax.random.key(0)), jax.jit(curiosity.gradient)
+    clean, dirty = (gradient(state, found._replace(next_obs=x), jax.random.key(1)) for x in (found.next_obs, other))
+    jax.tree.map(np.testing.assert_array_equal, clean, dirty)
+
+
+def test_each_signal_draws_with_a_key_of_its_own() -> None:
+    """Three signals that note their keys: at the start, from a minibatch, and once per update."""
+
+    def noting(_state: Any, _seen: Any, key: jax.Array) -> Any:
+        return jax.random.key_data(key), {}
+
+    signal = RewardSignal(
+        reward=lambda _state, seen, cooperative: jnp.zeros(seen.valid.shape),
+        init=jax.random.key_data,
+        gradient=noting,
+        learn=noting,
+    )
+    names, rollout, key = ("a", "b", "c"), random_rollout(3, t=8), jax.random.key(0)
+    signals = Signals(dict.fromkeys(names, signal), {})
+    states = signals.init(key)
+    learned, _ = signals.learn(states, rollout, key)
+    gradients, _ = signals.gradients(states, transitions(rollout), key)
+    for keys in (states, gradients, learned):
+        assert len({np.asarray(keys[name]).tobytes() for name in names}) == 3
+
+
 def test_what_nobody_decided_on_changes_nothing() -> None:
     """NaN in all cells that masks leave out: the same numbers, bit for bit."""
     algorithm, rollout = jaxrl.make_algorithm(SPEC, made("poca")), random_rollout(3, t=8)
