@@ -127,6 +127,12 @@ class SACHyperparameters(Hyperparameters):
         "has them",
     )
 
+    backup_entropy: Boolean | None = unwritten(
+        None,
+        "count the entropy of the policy in what a state is worth: false: rewards alone; null: false with hybrid "
+        "actions, where temperatures can grow without end, but with original_losses; true otherwise, as in ML-Agents",
+    )
+
     def conflicts(self) -> Iterator[tuple[Location, str]]:
         """A minibatch is drawn from what is held."""
         if self.batch_size > self.buffer_size:

@@ -66,6 +66,14 @@ def groups_of(state: TrainState) -> dict[str, Any]:
     return {"policy": state.policy.params, "critic": critic, "entropy": state.own["log_alpha"]}
 
 
+def backs_up_entropy(parts: Parts) -> bool:
+    """Return whether V counts the policy's entropy: as `backup_entropy` says, else not with hybrid actions."""
+    hyper, spec = parts.hyper, parts.spec.action
+    if hyper.backup_entropy is not None:
+        return hyper.backup_entropy
+    return hyper.original_losses or not (spec.continuous_size and spec.discrete_branches)
+
+
 def temperatures_of(spec: BehaviorSpec) -> dict[str, int]:
     """How many temperatures there are of each kind of action."""
     kinds = {"continuous": min(spec.action.continuous_size, 1), "discrete": len(spec.action.discrete_branches)}

@@ -280,6 +280,40 @@ def test_each_update_of_a_turn_has_a_minibatch_and_noise_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
+    ("keys", "sign"),
+    [
+        ({}, (0.0, 0.0)),
+        ({"backup_entropy": True}, (1.0, 1.0)),
+        ({"original_losses": True}, (-1.0, 1.0)),
+        ({"original_losses": True, "backup_entropy": False}, (0.0, 0.0)),
+    ],
+    ids=["by default", "backed up", "ML-Agents", "ML-Agents without"],
+)
+def test_what_a_state_is_worth_counts_entropy_as_its_key_says(keys, sign) -> None:
+    """V → min Q of what the policy does, less each temperature (1) times log π(a|s) and Σ p log p, with these signs."""
+    parts = sac_parts.parts_of(SPEC, settings_of(**keys))
+    algorithm, state, store = made(**keys)
+    _, store = quick_jit(partial(store_rollout, algorithm))(state, store, rollout_of(0))
+    batch, normal = quick_jit(algorithm.storage.sample)(store, jax.random.key(1)), jnp.full((8, 1), 0.5)
+    _, told = quick_jit(partial(sac.step, parts))(state, batch, batch.reward[:, None], normal)
+    dist = applied(parts.actor)(state.policy.params, batch.obs)
+    action, log_prob = squashed.drawn(dist, normal)
+    (p,) = (np.asarray(x) for x in actions.probabilities(dist, batch.action_mask, SPEC.action))
+    qs = [np.asarray(applied(parts.q)(state.critic[name], batch.obs, action))[:, 0] for name in ("q1", "q2")]
+    worth = np.minimum(*((p * q).sum(-1) for q in qs))
+    worth -= sign[0] * np.asarray(log_prob)[:, 0] + sign[1] * (p * np.log(p + actions.EPSILON)).sum(-1)
+    value = np.asarray(applied(parts.value)(state.critic["value"], batch.obs))[:, 0]
+    assert float(told["value_loss"]) == pytest.approx(0.5 * np.mean(np.square(value - worth)), rel=1e-4)
+
+
+def test_entropy_is_backed_up_where_actions_are_of_one_kind() -> None:
+    for spec in (make_spec((3,), continuous=2), make_spec((3,), branches=(2, 2))):
+        assert sac_parts.backs_up_entropy(sac_parts.parts_of(spec, settings_of()))
+        assert not sac_parts.backs_up_entropy(sac_parts.parts_of(spec, settings_of(backup_entropy=False)))
+    assert not sac_parts.backs_up_entropy(sac_parts.parts_of(SPEC, settings_of()))
+
+
+@pytest.mark.parametrize(
     ("given", "told"),
     [
         ({"batch_size": 128, "buffer_size": 64}, "got 128, expected at most hyperparameters.buffer_size, which is 64"),
