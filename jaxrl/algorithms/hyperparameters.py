@@ -123,8 +123,8 @@ class SACHyperparameters(Hyperparameters):
     )
     original_losses: Boolean = Field(
         default=False,
-        description="entropy of hybrid actions, target entropies under masks and masked rows in the losses as ML-Agents "
-        "has them",
+        description="entropy of hybrid actions, target entropies under masks and masked rows in the losses as "
+        "ML-Agents has them",
     )
 
     backup_entropy: Boolean | None = unwritten(

@@ -22,16 +22,17 @@ episodes that were interrupted go on from their last observation; rewards are co
 number of updates (`steps_per_update`); with hybrid actions the Q of branches counts twice for the policy, which learns
 faster. Different on purpose, but with `original_losses: true`: masked rows do not count in the losses of Q and V; with
 hybrid actions entropy is no part of V (below), and with `backup_entropy: true` that of the number has the sign of the
-equation above; the target entropy of a branch follows the mask of each state (that of all its choices cannot be had where one is allowed, and the temperature
-grows without end). Different always: temperatures are part of a checkpoint, the original loses them, and that of a
-branch of one choice does not move; what a file for a game calls deterministic is the squashed mean, the original's is
-not squashed; what is held is the newest `buffer_size` decisions, the original drops a fifth at once when it is full.
+equation above; the target entropy of a branch follows the mask of each state (that of all its choices cannot be had
+where one is allowed, and the temperature grows without end). Different always: temperatures are part of a checkpoint,
+the original loses them, and that of a branch of one choice does not move; what a file for a game calls deterministic is
+the squashed mean, the original's is not squashed; what is held is the newest `buffer_size` decisions, the original
+drops a fifth at once when it is full.
 
-Hybrid actions and the entropy in V. Where a branch can end the episode, V with entropy pays for going on: by α_b in each
-decision, so that the preference for going on is the same for every α_b. With the Q of branches counted twice the policy
-is more certain in it than its target entropy allows, α_b grows to have that, V with it, and the two drown the reward
-(0.82 of 1 at 8,000 decisions, 0.5 from 16,000 on, α_b 0.3 to 23 and more; benchmarks/sac_tasks.py stop). Without
-entropy in V what going on is worth is bounded by rewards, and some α_b has the target entropy.
+Hybrid actions and the entropy in V. Where a branch can end the episode, V with entropy pays for going on: α_b H in each
+decision, so that going on is preferred alike for every α_b. With the Q of branches counted twice the policy is surer of
+it than its target entropy allows; α_b grows to have that entropy, V with it, and the two drown the reward (0.82 of 1 at
+8,000 decisions, 0.5 from 16,000 on, α_b from 0.3 to 23: `stop` in benchmarks/sac_tasks.py). Without entropy in V the
+worth of going on is bounded by rewards, and some α_b has the target entropy.
 """
 
 from __future__ import annotations

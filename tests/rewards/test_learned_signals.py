@@ -95,7 +95,7 @@ def test_curiosity_pays_once_it_has_learned_and_only_for_what_was_seen() -> None
 
 
 def test_curiosity_learns_nothing_from_what_was_not_seen() -> None:
-    """Whatever stands in the place of a last observation that nobody saw, the gradient and what is told are the same."""
+    """Whatever stands in the place of a last observation that nobody saw, gradient and losses are the same."""
     signals, found = bind(SPEC, made("ppo")), transitions(random_rollout(3, t=8))
     curiosity = signals.bound["curiosity"]
     unseen = np.asarray(found.valid & ~found.seen)
