@@ -12,7 +12,7 @@ from jaxrl import make_jitted_trainer, make_sac, make_settings
 
 
 def trained(steps: int, **keys: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Mean return over the last tenth of the decisions, of three seeds [3], and their temperatures of the branch [3]."""
+    """Mean return over the last tenth of the decisions, and temperature of the branch, of three seeds each [3]."""
     env = make_stop()
     hyper = {"batch_size": 64, "learning_rate": 1e-3, **keys}
     settings = make_settings(
