@@ -133,9 +133,9 @@ NEWER = (
     ),
     Mutation(
         "L8",
-        NORMALIZED,
-        "jnp.square(jnp.where(mask, paid - mean, 0.0)).sum()",
-        "jnp.square(jnp.where(mask, paid - before.mean, 0.0)).sum()",
+        "networks/normalizer.py",
+        "jnp.square(shift) * (state.count * share)",
+        "jnp.square(shift) * state.count",
         "deviation",
     ),
     Mutation("L9", GAIL, "apply=apply, as_sent=True)", "apply=apply)", "compared"),
