@@ -129,6 +129,9 @@ class SelfPlaySettings(Section):
         default=0.5, description="share of games against the latest policy"
     )
     initial_elo: Number = Field(default=1200.0, description="rating at the first step")
+    result: Literal["final_reward", "return"] = unwritten(
+        "final_reward", "whose sign is the result of a game: what its last step paid, or the return of the episode"
+    )
     opponent_sampling: Literal["uniform", "pfsp"] = unwritten(
         "uniform", "which snapshot plays; pfsp (prioritised fictitious self-play): who wins more does so more often"
     )

@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 
 def result(last_reward: float) -> float:
     """1 win, 0.5 draw, 0 loss: the sign of what the last step of an episode paid, own and group reward together."""
     return 1.0 if last_reward > 0 else 0.5 if last_reward == 0 else 0.0
+
+
+def results(paid: float, others: Sequence[Mapping[float, int]]) -> list[float]:
+    """Return the result of a game against each other team, by what was paid to the learner and to them.
+
+    Against one team the sign of what the learner was paid decides, as in ML-Agents. Of several teams there may be one
+    winner: each is compared with the learner, by the mean over its agents. The sign decides for a team that plays on.
+
+    Args:
+      others: by team, how many of its agents were paid how much as their games ended with this one.
+    """
+    if len(others) == 1:
+        return [result(paid)]
+    return [_mean_result(paid, team) if team else result(paid) for team in others]
+
+
+def _mean_result(paid: float, team: Mapping[float, int]) -> float:
+    return sum(result(paid - other) * count for other, count in team.items()) / sum(team.values())
+
+
+def is_decided(paid: float, others: Sequence[Mapping[float, int]]) -> bool:
+    """Return whether a game has winners or losers; arguments as of `results`.
+
+    Of two teams with one sign both win, lose or draw. A game that is over for the learner alone counts as decided
+    unless it was paid nothing.
+    """
+    ends = [other for team in others for other in team]
+    if not ends:
+        return paid != 0
+    return any(result(other) != result(paid) if len(others) == 1 else other != paid for other in ends)
 
 
 def expected(rating: float, opponent: float) -> float:

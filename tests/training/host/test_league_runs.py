@@ -17,7 +17,7 @@ import pytest
 
 from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints, point_at, remove
-from jaxrl.rollout.booking.episodes import NO_EPISODES
+from jaxrl.rollout.booking.episodes import NO_EPISODES, GameEnd
 from jaxrl.settings import behavior_settings_for
 from jaxrl.training.host.opponents import Opponents
 from jaxrl.training.host.run import host_loop
@@ -195,7 +195,8 @@ def test_games_that_end_with_the_turn_of_their_team_are_rated_against_who_was_me
     opponents.meet([EnvMessage(0, {}, dict.fromkeys(("A?team=0", "B?team=1"), make_spec((1,))), (), 0.0)])
     opponents.game.sides["B"].pool.ratings[-1] = 1600.0
     behaviors["A"].step = 501
-    drawn = NO_EPISODES._replace(last_rewards=[0.0])
-    assert opponents.turn([(behaviors["A"].exploiters[0], 0, [drawn])], ())
+    drawn = NO_EPISODES._replace(games=[GameEnd(1, 0.0, 0.0)])
+    behaviors.policies.over = {"A/exploiter_1": [drawn]}
+    assert opponents.turn(())
     assert opponents.game.rotation.learning == 1
     assert opponents.league.standings["A/exploiter_1"].elo == pytest.approx(1200 + 1 / 2 - 1 / 11)
