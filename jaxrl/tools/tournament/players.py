@@ -232,7 +232,7 @@ def of_pool(run: Path, newest: Trained) -> list[Earlier]:
 
 
 def _compiled_pool(path: Path, info: CheckpointInfo, folder: RunFolder, newest: Trained) -> Iterator[Earlier]:
-    """Of the compiled loop, whose pool is an array with the axes seed and row; row W is none of the snapshots."""
+    """Of the compiled loop, whose pool is an array with the axes seed and row."""
     named = [p.removeprefix(_ROWS) for p in info.leaves if p.startswith(_ROWS)]
     values = checkpoint.read_arrays(path)
     seed = best_seed(folder, info)

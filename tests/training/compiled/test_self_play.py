@@ -7,7 +7,7 @@ import logging
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -26,13 +26,23 @@ from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings
 from jaxrl.settings.behavior import SelfPlaySettings
 from jaxrl.tools.tournament import players
+from jaxrl.training.compiled.checks import check_sides
 from jaxrl.training.compiled.contest import TURN, Sides, contest, rivals_of, sides_of
-from jaxrl.training.compiled.opponents import Rivals, begin_pool, groups_of, rated, rival_algorithm, scheduled
+from jaxrl.training.compiled.opponents import (
+    Rivals,
+    RivalSteps,
+    begin_pool,
+    groups_of,
+    rated,
+    rival_algorithm,
+    scheduled,
+    steps_of_rivals,
+)
 from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.saver import Subject, resumed
 from jaxrl.training.compiled.trainer import make_jitted_trainer, make_scene_trainer
 from jaxrl.training.self_play import rating as elo
-from jaxrl.training.self_play.game import Rotation, Schedule
+from jaxrl.training.self_play.game import Game, Played, Rotation, Schedule
 from jaxrl.training.self_play.pool import LATEST, Pool
 from jaxrl.training.trained_policy import load_trained
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
@@ -105,47 +115,66 @@ def test_one_team_learns_and_the_others_are_rivals(teams: Any, turn: int, learne
         np.testing.assert_array_equal(of.terminated, views[name].alive)
 
 
-def ended(reward: Any, *, terminated: Any = True, truncated: Any = False, stays: Any = False) -> Any:
-    """What `rated` reads of T = 1 decision in the areas of one seed, from rewards [E][M]."""
+class Sums(NamedTuple):
+    reward: Any
+    received: Any
+
+
+def ended(reward: Any, *, terminated: Any = True, truncated: Any = False, stays: Any = False, total: Any = None) -> Any:
+    """What `rated` reads of T = 1 decision in the areas of one seed, from rewards [E][M]; `total`: returns [E][M]."""
     reward = jnp.asarray(reward, jnp.float32)[None, None]
+    whole = reward if total is None else jnp.asarray(total, jnp.float32)[None, None]
 
     def flags(x: Any) -> Any:
         return jnp.broadcast_to(jnp.asarray(x), reward.shape)
 
     return SimpleNamespace(
-        reward=reward, group_reward=jnp.zeros_like(reward), terminated=flags(terminated),
-        truncated=flags(truncated), stays=flags(stays), over=flags(False)[..., 0],
+        reward=reward, group_reward=jnp.zeros_like(reward), terminated=flags(terminated), truncated=flags(truncated),
+        stays=flags(stays), alive=flags(True), sums=Sums(whole, jnp.zeros_like(whole)),
     )  # fmt: skip
 
 
 def rival(teams: int, slots: int, first: int = 0, groups: int = 2, **settings: Any) -> Rivals:
-    none: Any = None
-    return Rivals(none, none, Sides(first, teams, slots), groups, SelfPlaySettings(window=3, **settings))
+    part, none = BehaviorPart("rivals", SPEC, 1, slots), cast(Any, None)
+    return Rivals(part, none, Sides(first, teams, slots), groups, SelfPlaySettings(window=3, **settings))
 
 
-def rated_state(rating: Any, opponent: Any, turn: int = 0) -> Any:
+def rate(of: dict[str, Rivals], states: dict[str, Any], steps: dict[str, Any], rivals: Any = ()) -> Any:
+    """`rated`, with the ends of the rivals by behavior, as `ended` with the members J; nobody's where they lack."""
+    told = dict(steps)
+    for name, each in steps.items():
+        time, seeds, areas, _ = each.reward.shape
+        nobody = jnp.zeros((time, seeds, areas, of[name].sides.slots, 1))
+        ends = dict(rivals).get(name)
+        empty = RivalSteps(jnp.zeros((time, seeds), jnp.int32), nobody + jnp.nan)
+        told[rivals_of(name)] = empty if ends is None else steps_of_rivals(of[name], ends)
+    return rated(of, states, told)
+
+
+def rated_state(rating: Any, opponent: Any, turn: int = 0, saves: int = 3) -> Any:
     return SimpleNamespace(
-        rating=jnp.asarray([rating], jnp.float32), opponent=jnp.asarray([opponent]), turn=jnp.array([turn]), met=()
-    )
+        rating=jnp.asarray([rating], jnp.float32), opponent=jnp.asarray([opponent]), turn=jnp.array([turn]), met=(),
+        saves=jnp.array([saves]),
+    )  # fmt: skip
 
 
 def test_ratings_are_those_of_ml_agents() -> None:
-    """Area 0 meets row 1, areas 2 and 3 the newest policy; the members of a team tell the result each for itself."""
+    """Areas 0 and 1 meet snapshot 1, the others the newest policy; each member of a team tells the result."""
     before = [1210.0, 1190.0, 1200.0, 1230.0]
-    state = rated_state(before, [[1], [3]])
+    state = rated_state(before, [[1], [LATEST]])
     of = {"Duel": rival(2, 1)}
     played = ended([[0.5, 0.5], [0, 0], [1, 1], [-1, -1]], terminated=[[True], [False], [True], [True]])
-    won = rated(of, {"Duel": state}, {"Duel": played})
+    won = rate(of, {"Duel": state}, {"Duel": played})
     change = elo.change(1230.0, 1190.0, 1.0)  # twice: both members
     np.testing.assert_allclose(won.rating["Duel"][0], [1210, 1190 - 2 * change, 1200, 1230 + 2 * change], rtol=1e-6)
     count, mean, _ = won.elo["Duel"]
     assert count.tolist() == [6] and mean.tolist() == pytest.approx([1230 + 2 * change])
     played = ended([[0.0]] * 4, stays=[[False], [True], [False], [False]])
-    draw = rated(of, {"Duel": state}, {"Duel": played})
+    draw = rate(of, {"Duel": state}, {"Duel": played})
     change = elo.change(1230.0, 1190.0, 0.5)
     np.testing.assert_allclose(draw.rating["Duel"][0], [1210, 1190 - change, 1200, 1230 + change], rtol=1e-6)
     for nobody in ({"truncated": True}, {"terminated": False}, {"stays": True}, {"reward": [[np.nan]] * 4}):
-        same = rated(of, {"Duel": state}, {"Duel": ended(**{"reward": [[1.0]] * 4, **nobody})})
+        same = rate(of, {"Duel": state}, {"Duel": ended(**{"reward": [[1.0]] * 4, **nobody})})
         assert same.rating["Duel"].tolist() == [before] and same.elo["Duel"].count.tolist() == [0]
 
 
@@ -154,44 +183,139 @@ def test_results_and_draws_of_pfsp_are_those_of_the_host_loop() -> None:
     of = rival(
         2, 1, groups=2, opponent_sampling="pfsp", pfsp_power=1.0, swap_steps=1, play_against_latest_model_ratio=0.0
     )
-    state = _begun(of, jnp.zeros((1, 2)), jax.random.key(0)[None]).replace(opponent=jnp.array([[[1], [3]]]))
+    state = _begun(of, jnp.zeros((1, 2)), jax.random.key(0)[None])
+    state = state.replace(opponent=jnp.array([[[1], [LATEST]]]), saves=jnp.array([3]))
     played = [
         ended([[first], [second]], terminated=[[True], [second > 0]]) for first, second in ((1, 1), (-1, 0), (0, 0))
     ]
-    steps = jax.tree.map(lambda *x: jnp.concatenate(x), *(vars(of) for of in played))
-    met = rated({"Duel": of}, {"Duel": state}, {"Duel": SimpleNamespace(**steps)}).met["Duel"]
+    steps = SimpleNamespace(**jax.tree.map(lambda *x: jnp.concatenate(x), *(vars(each) for each in played)))
+    met = rate({"Duel": of}, {"Duel": state}, {"Duel": steps}).met["Duel"]
     pool = Pool(3, 1200.0)
-    pool.opponent = 1
+    for number in range(3):
+        pool.save(number, number)
     for result in (1.0, 0.0, 0.5):
-        pool.played(result)
+        pool.played(1, result)
     np.testing.assert_allclose(met[0, :3], pool.met, rtol=1e-6)
     # 900 draws by the weights 1 - x: row 0 was never beaten, row 1 not met, row 2 always: 3.5/4 : 1/2 : 0.5/4
     state = _begun(of._replace(groups=900), jnp.zeros((1, 2)), jax.random.key(0)[None])
-    met = jnp.array([[[3.0, 0.0], [0.0, 0.0], [3.0, 3.0], [9.0, 0.0]]])
+    met = jnp.array([[[3.0, 0.0], [0.0, 0.0], [3.0, 3.0]]])
     state = state.replace(ghost=jnp.array([2]), saves=jnp.array([3]), met=met)
     nobody = jnp.zeros(1, jnp.int32)
     after, _ = scheduled({"Duel": of}, {"Duel": state}, {"Duel": jnp.zeros((1, 2))}, {"Duel": nobody}, nobody)
-    drawn = np.bincount(np.asarray(after["Duel"].opponent).ravel(), minlength=4)
-    np.testing.assert_allclose(drawn, [525, 300, 75, 0], atol=75)  # 5 standard deviations
+    drawn = np.bincount(np.asarray(after["Duel"].opponent).ravel())
+    np.testing.assert_allclose(drawn, [525, 300, 75], atol=75)  # 5 standard deviations
     saved = {"Duel": jnp.array([30000])}
     after, _ = scheduled({"Duel": of}, {"Duel": state}, {"Duel": jnp.zeros((1, 2))}, saved, nobody)
     np.testing.assert_array_equal(after["Duel"].met[0, 0], 0.0)  # another one has the row
+    # and games against snapshot 0, which plays on, are not booked as games against that one, snapshot 3
+    gone = after["Duel"].replace(opponent=jnp.zeros((1, 2, 1), jnp.int32))
+    later = rate({"Duel": of}, {"Duel": gone}, {"Duel": steps}).met["Duel"]
+    np.testing.assert_array_equal(later, after["Duel"].met)
 
 
 def test_ratings_of_two_behaviors_and_of_three_teams() -> None:
     of = {"Two": rival(1, 1, groups=1), "One": rival(1, 1, first=1, groups=1)}
     states = {"Two": rated_state([1200.0] * 4, [[0]], 1), "One": rated_state([1200.0, 1200, 1200, 1300], [[2]], 1)}
     steps = {"Two": ended([[0.0, 0.0]], terminated=False), "One": ended([[-1.0]])}
-    found = rated(of, states, steps).rating
+    found = rate(of, states, steps).rating
     change = elo.change(1300.0, 1200.0, 0.0)
     np.testing.assert_allclose(found["Two"][0], [1200 - change, 1200, 1200, 1200], rtol=1e-6)
     np.testing.assert_allclose(found["One"][0], [1200, 1200, 1200, 1300 + change], rtol=1e-6)
-    # Team 1 of three learns: slot 0 stands for team 2, which is registered last and tells the expected score; slot 1
-    # for team 0. Both lose what team 1 gains.
-    state = rated_state([1150.0, 1250, 1200, 1200], [[1, 0]], 1)
-    three = rated({"Duel": rival(3, 2, groups=1)}, {"Duel": state}, {"Duel": ended([[1.0]])})
-    change = elo.change(1200.0, 1250.0, 1.0)
-    np.testing.assert_allclose(three.rating["Duel"][0], [1150 - change, 1250 - change, 1200, 1200 + change], rtol=1e-6)
+
+
+def three_sides(turn: int) -> tuple[dict[str, Any], Any, Any]:
+    """Snapshots rated 900 and 1100 against a learner rated 1000 that beats the one and loses to the other.
+
+    Team 1 learns: slot 0 stands for team 2, slot 1 for team 0. Area 1 is not over.
+    """
+    state = rated_state([950.0, 900, 1100, 1000], [[2, 1]], turn)
+    learner = ended([[0.5], [1.0]], terminated=[[True], [False]])
+    rivals = {"Duel": ended([[1.0, -1.0], [0.0, 0.0]], terminated=[[True], [False]])}
+    return {"Duel": rival(3, 2, groups=1)}, state, (learner, rivals)
+
+
+@pytest.mark.parametrize("turn", [0, 1, 2])
+def test_each_of_three_teams_is_rated_by_its_own_result_and_rating(turn: int) -> None:
+    """As `self_play.test_game` has it; whoever learns, slot 0 is the team behind it."""
+    of, state, (learner, rivals) = three_sides(turn)
+    found = rate(of, {"Duel": state}, {"Duel": learner}, rivals)
+    first, second = elo.change(1000.0, 900.0, 1.0), elo.change(1000.0, 1100.0, 0.0)
+    np.testing.assert_allclose(
+        found.rating["Duel"][0], [950, 900 - first, 1100 - second, 1000 + first + second], rtol=1e-6
+    )
+    assert found.games["Duel"].tolist() == [[1.0, 0.5]] and found.decided["Duel"].mean.tolist() == [1.0]
+
+
+def test_a_snapshot_that_plays_two_teams_has_played_one_game() -> None:
+    of, state, (learner, rivals) = three_sides(1)
+    met = jnp.zeros((1, 3, 2))
+    for opponent, booked in (([2, 1], [[0, 0], [1, 1], [1, 0]]), ([2, 2], [[0, 0], [0, 0], [1, 0.5]])):
+        playing = SimpleNamespace(**{**vars(state), "opponent": jnp.array([[opponent]]), "met": met})
+        found = rate(of, {"Duel": playing}, {"Duel": learner}, rivals)
+        np.testing.assert_allclose(found.met["Duel"][0], booked)
+
+
+def test_the_sign_decides_against_a_team_that_plays_on() -> None:
+    of, state, (learner, _) = three_sides(1)
+    found = rate(of, {"Duel": state}, {"Duel": learner})
+    gained = elo.change(1000.0, 900.0, 1.0) + elo.change(1000.0, 1100.0, 1.0)
+    np.testing.assert_allclose(found.rating["Duel"][0, -1], 1000 + gained, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("result", "change", "decided"), [("final_reward", -0.5, 0.0), ("return", 0.5, 1.0)])
+def test_the_result_is_the_sign_of_the_last_reward_or_of_the_return(result: Any, change: float, decided: float) -> None:
+    """A step penalty: who has won 0.9 in all has lost 0.01 with its last step, as its opponent has."""
+    of, state = rival(2, 1, groups=1, result=result), rated_state([1000.0] * 4, [[0]])
+    steps = {"Duel": ended([[-0.01]], total=[[0.9]])}
+    found = rate({"Duel": of}, {"Duel": state}, steps, {"Duel": ended([[-0.01]], total=[[-1.1]])})
+    assert found.rating["Duel"].tolist() == [[1000 - change, 1000, 1000, 1000 + change]]
+    moments = found.decided["Duel"]
+    assert (moments.count.tolist(), moments.mean.tolist()) == ([1.0], [decided])
+
+
+@pytest.mark.parametrize(("window", "ratio"), [(2, 1.0), (1, 0.0)])
+def test_opponents_in_play_are_frozen_in_both_loops(window: int, ratio: float) -> None:
+    """The policy is its trainer step; each iteration saves a snapshot, each fourth draws: the newest in both cases."""
+    steps = {"save_steps": 20, "team_change": 10**6, "swap_steps": 80}
+    settings = SelfPlaySettings(**steps, window=window, play_against_latest_model_ratio=ratio)
+    game = Game(np.random.default_rng(0))
+    for team in (0, 1):
+        game.join("Duel", team, settings, 0)
+    of = rival(2, 1, groups=1)._replace(settings=settings)
+    state, playing, met = _begun(of, jnp.zeros((1, 1)), jax.random.key(0)[None]), 0, []
+    for step in range(21, 170, 21):
+        for sent in game.turn("Duel", {("Duel", 1): Played(21)}, step, step).sent:
+            playing = sent.weights if sent.team == 1 else playing
+        policy, now = {"Duel": jnp.full((1, 1), step, jnp.float32)}, jnp.array([step])
+        states = {"Duel": state.replace(ghost=now)}
+        state = scheduled({"Duel": of}, states, policy, {"Duel": now}, jnp.array([step], jnp.uint32))[0]["Duel"]
+        met.append((playing, float(state.playing[0, 0, 0, 0])))
+    right = [0, 0, 0, 84, 84, 84, 84, 168]
+    assert met == list(zip(right, right, strict=True))
+
+
+def test_a_snapshot_is_rated_as_the_learner_is() -> None:
+    of = rival(2, 1, save_steps=20)
+    state = _begun(of, jnp.zeros((1, 2)), jax.random.key(0)[None])
+    state = state.replace(rating=jnp.array([[1100.0, 1200, 1300, 1400]]))
+    steps, nobody = {"Duel": jnp.array([21])}, jnp.zeros(1, jnp.uint32)
+    after, _ = scheduled({"Duel": of}, {"Duel": state}, {"Duel": jnp.ones((1, 2))}, steps, nobody)
+    assert after["Duel"].rating.tolist() == [[1100, 1400, 1300, 1400]]
+
+
+@pytest.mark.parametrize("sampling", ["uniform", "pfsp"])
+def test_which_snapshot_is_drawn_does_not_depend_on_whether_one_is(sampling: Any) -> None:
+    """Of 2,000 draws a half is the newest, and of the others a half each of two snapshots, up to 5 deviations."""
+    own = {"swap_steps": 1, "opponent_sampling": sampling, "pfsp_power": 0.0}
+    of = rival(2, 1, groups=1, **own)
+    state = _begun(of, jnp.zeros((2000, 2)), jax.random.split(jax.random.key(0), 2000))
+    state = state.replace(ghost=jnp.full(2000, 2), saves=jnp.full(2000, 2))
+    nobody = jnp.zeros(2000, jnp.int32)
+    after, _ = scheduled(
+        {"Duel": of}, {"Duel": state}, {"Duel": jnp.ones((2000, 2))}, {"Duel": nobody}, nobody.astype(jnp.uint32)
+    )
+    drawn = np.bincount(np.asarray(after["Duel"].opponent).ravel() + 1, minlength=3)
+    np.testing.assert_allclose(drawn, [1000, 500, 500], atol=110)
 
 
 @pytest.mark.parametrize("behaviors", [("Duel",), ("Two", "One")])
@@ -233,8 +357,9 @@ def test_the_schedule_is_that_of_the_host_loop(behaviors: tuple[str, ...]) -> No
                 saves[name] += 1
             assert state.saves.tolist() == [saves[name]]
             if clock.swap_due(ghost[name], changed=changed):
-                assert state.pool[0, LATEST].tolist() == [step[name]] * 2
-                assert set(np.unique(state.opponent)) <= {*range(min(saves[name], 3)), 3}
+                newest = np.asarray(state.opponent) == LATEST
+                assert (np.asarray(state.playing)[newest] == step[name]).all()
+                assert set(np.unique(state.opponent)) <= {*range(max(saves[name] - 3, 0), saves[name]), LATEST}
             else:
                 np.testing.assert_array_equal(state.opponent, before[name])
             assert int(state.swapped[0]) == clock.last_swap and int(state.changed[0]) == clock.last_change
@@ -255,8 +380,8 @@ def test_draws_follow_the_ratio() -> None:
     state, nobody = state.replace(saves=jnp.full(100, 5)), jnp.zeros(100, jnp.int32)
     new = {"Duel": jnp.ones((100, 2))}
     after, _ = scheduled({"Duel": of}, {"Duel": state}, new, {"Duel": nobody}, nobody.astype(jnp.uint32))
-    drawn = np.bincount(np.asarray(after["Duel"].opponent).ravel(), minlength=4)
-    assert abs(drawn[3] - 600) < 61 and drawn[:3].min() > 40 and drawn.sum() == 800
+    drawn = np.bincount(np.asarray(after["Duel"].opponent).ravel() + 1)  # the newest, then snapshots by number
+    assert abs(drawn[0] - 600) < 61 and drawn[3:].min() > 40 and drawn.sum() == 800 and len(drawn) == 6
 
 
 def test_each_group_and_slot_follows_its_own_policy() -> None:
@@ -279,7 +404,23 @@ def test_each_group_and_slot_follows_its_own_policy() -> None:
             np.testing.assert_array_equal(found.action.discrete[at], alone.action.discrete)
             np.testing.assert_allclose(found.extras["log_prob"][at], alone.extras["log_prob"], rtol=1e-5)
     assert [groups_of(n) for n in (1, 6, 16, 20, 7)] == [1, 6, 8, 5, 7]
-    assert begin_pool(jnp.zeros((2, 5)), 3).shape == (2, 4, 5)
+    assert [x.shape for x in begin_pool(jnp.zeros((2, 5)), 3, (2, 4, 1))] == [(2, 3, 5), (2, 4, 1, 5)]
+
+
+@pytest.mark.parametrize("draws", [True, False], ids=["drawn before", "drawn by itself"])
+def test_groups_and_slots_with_one_policy_act_differently(draws: bool) -> None:
+    """In equal views, 4 x 2 of them with 16 members each, which choose among 9 actions."""
+    settings = settings_of("ppo", {"network_settings__hidden_units": 4, "network_settings__num_layers": 1})
+    algorithm = ALGORITHMS["ppo"](SPEC, settings)
+    algorithm = algorithm if draws else algorithm._replace(noise=None)
+    one = algorithm.init(jax.random.key(0)).policy
+    policies = jax.tree.map(lambda x: jnp.broadcast_to(x, (4, 2, *x.shape)), one)
+    grouped = rival_algorithm(algorithm, groups=4, slots=2)
+    assert grouped.noise is not None
+    noise = grouped.noise(jax.random.key(2), (4, 32))
+    decided = grouped.act(policies, (jnp.zeros((4, 32, 1)),), jnp.ones((4, 32, 9), bool), (), noise)
+    chosen = np.asarray(decided.action.discrete).reshape(8, 16)
+    assert len({row.tobytes() for row in chosen}) == 8
 
 
 SMALL = {
@@ -420,6 +561,14 @@ def test_what_cannot_be_played_is_refused(name: str, changes: Any, text: str) ->
     settings = settings_of("ppo", {"self_play": {}, **changes})
     with pytest.raises(SettingsError, match=text):
         make_jitted_trainer(env, ALGORITHMS["ppo"](env.spec, settings), settings)
+
+
+def test_two_behaviors_of_several_teams_each_are_refused() -> None:
+    settings = settings_of("ppo", {"self_play": {}})
+    with pytest.raises(
+        SettingsError, match="self_play: One and Two of Numbered have several teams each, and a compiled"
+    ):
+        check_sides(numbered(One=(2, 1), Two=(2, 1)), {}, {"One": settings, "Two": settings})
 
 
 def test_a_behavior_without_self_play_stays_as_it_is() -> None:
