@@ -23,6 +23,7 @@ from jaxrl.jax_envs import ENVIRONMENTS
 from jaxrl.jax_envs.contract import check_jax_env
 from jaxrl.jax_envs.interface import EnvParams, TeamActions, TeamView
 from jaxrl.jax_envs.scene import BehaviorPart, BehaviorStep, JaxScene, SceneStep
+from jaxrl.rollout.booking.episodes import GameEnd
 from jaxrl.settings import RunSettings, SettingsError, load_run_settings
 from jaxrl.settings.behavior import SelfPlaySettings
 from jaxrl.tools.tournament import players
@@ -264,13 +265,53 @@ def test_the_sign_decides_against_a_team_that_plays_on() -> None:
 
 @pytest.mark.parametrize(("result", "change", "decided"), [("final_reward", -0.5, 0.0), ("return", 0.5, 1.0)])
 def test_the_result_is_the_sign_of_the_last_reward_or_of_the_return(result: Any, change: float, decided: float) -> None:
-    """A step penalty: who has won 0.9 in all has lost 0.01 with its last step, as its opponent has."""
+    """A step penalty: who has won 0.9 in all has lost 0.01 with its last step, and its opponent 0.02."""
     of, state = rival(2, 1, groups=1, result=result), rated_state([1000.0] * 4, [[0]])
     steps = {"Duel": ended([[-0.01]], total=[[0.9]])}
-    found = rate({"Duel": of}, {"Duel": state}, steps, {"Duel": ended([[-0.01]], total=[[-1.1]])})
+    found = rate({"Duel": of}, {"Duel": state}, steps, {"Duel": ended([[-0.02]], total=[[-1.1]])})
     assert found.rating["Duel"].tolist() == [[1000 - change, 1000, 1000, 1000 + change]]
     moments = found.decided["Duel"]
     assert (moments.count.tolist(), moments.mean.tolist()) == ([1.0], [decided])
+
+
+@pytest.mark.parametrize("result", ["final_reward", "return"])
+@pytest.mark.parametrize("teams", [2, 3, 5])
+def test_games_are_rated_and_booked_as_in_the_host_loop(teams: int, result: Any) -> None:
+    """Ten games, one after the other, in which some teams end earlier or later than the learner."""
+    own = {"opponent_sampling": "pfsp", "result": result}
+    draws, game = np.random.default_rng(teams), Game(np.random.default_rng(0))
+    of = rival(teams, teams - 1, groups=1, **own)
+    for team in range(teams):
+        game.join("Duel", team, of.settings, 0)
+    pool, numbers = game.sides["Duel"].pool, draws.integers(-1, 5, teams - 1)
+    for number in range(1, 5):
+        pool.save(number, number)
+    ratings = draws.normal(1200.0, 100.0, 4)
+    pool.ratings[:] = ratings.tolist()
+    pool.opponents |= dict(enumerate(numbers.tolist(), start=1))
+    paid, total = draws.choice([-1.0, -0.5, 0.0, 1.0], (2, 10, teams))
+    over = draws.random((10, teams)) < 0.7
+    decided = []
+    for last, whole, ends in zip(paid, total, over, strict=True):
+        each = [[GameEnd(0, *of)] if end else [] for *of, end in zip(last, whole, ends, strict=True)]
+        played = {("Duel", team): Played(0, ended) for team, ended in enumerate(each)}
+        decided += [rated.decided for rated in game.turn("Duel", played, 0).rated]
+
+    def decisions(first: int, last: int) -> Any:
+        games = [
+            ended([x], total=[y], terminated=[z])
+            for x, y, z in zip(*(a[:, first:last] for a in (paid, total, over)), strict=True)
+        ]
+        return SimpleNamespace(**jax.tree.map(lambda *x: jnp.concatenate(x), *map(vars, games)))
+
+    start = _begun(of, jnp.zeros((1, 1)), jax.random.key(0)[None])
+    rating, opponent = jnp.asarray(ratings[None], jnp.float32), jnp.asarray(numbers)[None, None]
+    state = start.replace(opponent=opponent, saves=jnp.array([5]), rating=rating)
+    found = rate({"Duel": of}, {"Duel": state}, {"Duel": decisions(0, 1)}, {"Duel": decisions(1, teams)})
+    np.testing.assert_allclose(found.rating["Duel"][0], pool.ratings, rtol=1e-6)
+    np.testing.assert_allclose(found.met["Duel"][0], pool.met, rtol=1e-5)
+    moments = found.decided["Duel"]
+    assert moments.count[0] == len(decided) and moments.total[0] == pytest.approx(sum(decided))
 
 
 @pytest.mark.parametrize(("window", "ratio"), [(2, 1.0), (1, 0.0)])
