@@ -172,6 +172,10 @@ WRONG = [
         behavior("self_play: {opponent_sampling: newest}"),
         f"{A}.self_play.opponent_sampling: got 'newest', expected one of 'uniform' or 'pfsp'",
     ),
+    (
+        behavior("self_play: {result: sign}"),
+        f"{A}.self_play.result: got 'sign', expected one of 'final_reward' or 'return'",
+    ),
     # 1.9 and 1.10 environment and engine
     ("env_settings: {num_envs: 2}", "env_settings.num_envs: got 2, expected 1 without env_path"),
     ("env_settings: {num_envs: 0}", "env_settings.num_envs: got 0, expected a value greater than or equal to 1"),

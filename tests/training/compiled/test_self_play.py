@@ -493,21 +493,25 @@ def arrays(run: Path) -> dict[str, np.ndarray]:
 @pytest.mark.usefixtures("runs")
 @pytest.mark.timeout(400)
 def test_a_run_and_one_that_was_resumed_are_equal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Pool, ratings, turns and clocks included; it goes on within a turn, with opponents of the past.
+    """Pool, ratings, turns and clocks included; it goes on within a turn, with opponents that have left the pool.
 
     Seed 4 is an exploiter of seed 3: it joins that one's pool with every second iteration.
     """
-    own = {"self_play": SMALL["self_play"] | {"league": {"exploiters": 1, "renew_steps": 100}}}
+    league = {"exploiters": 1, "renew_steps": 100}
+    own = {"self_play": SMALL["self_play"] | {"team_change": 300, "swap_steps": 150, "league": league}}
     with quick_compilation(), caplog.at_level(logging.INFO, "jaxrl"):
         train(configured(tmp_path, "whole", changes=own))
         assert "without self_play" not in caplog.text and "ELO: 1" in caplog.text
         shutil.copytree(tmp_path / "whole", tmp_path / "half")
         remove(checkpoints(tmp_path / "half" / "Pong")[-1])
         assert checkpoints(tmp_path / "half" / "Pong")[-1].step == 256
+        begun = arrays(tmp_path / "half")
+        gone = (begun["rivals/opponent"][0] >= 0) & (begun["rivals/opponent"][0] < begun["rivals/saves"][0] - 2)
+        assert gone.any(), "they play, and are no longer in the pool"
         train(configured(tmp_path, "half", changes=own, resume=True))
         whole, half = arrays(tmp_path / "whole"), arrays(tmp_path / "half")
         assert whole.keys() == half.keys() and all(whole[name].tobytes() == half[name].tobytes() for name in whole)
-        assert whole["rivals/turn"].tolist() == [0, 0] and whole["rivals/league/joined"].tolist() == [4, 4]
+        assert whole["rivals/turn"].tolist() == [1, 1] and whole["rivals/league/joined"].tolist() == [4, 4]
         assert whole["rivals/saves"].tolist() == [9, 1]  # 1, with every 128 steps its own and its exploiter's
         assert whole["train/step"].tolist() == [
             512,
@@ -543,6 +547,7 @@ def test_a_run_and_one_that_was_resumed_are_equal(tmp_path: Path, caplog: pytest
     kernel = next(name for name in other if name.startswith("rivals/pool/params") and name.endswith("kernel"))
     first = whole[kernel.replace("rivals/pool", "train/policy")]
     assert (other[kernel][:, 0] == other[kernel][:, 1]).all()  # a pool of what it began with alone
+    assert (other[kernel.replace("pool", "playing")][:, :, 0] == other[kernel][:, :1]).all(), "who plays too"
     assert any((first[seed] == other[kernel][0, 0]).all() for seed in range(2))
     assert checkpoints(tmp_path / "other" / "Pong")
 
