@@ -495,7 +495,7 @@ MUTATIONS = (
     ),
     Mutation(
         "B27",
-        "training/compiled/opponents.py",
+        "training/compiled/ratings.py",
         "known = (number != LATEST) & (number >= saves - window)",
         "known = number != LATEST",
         "booked",

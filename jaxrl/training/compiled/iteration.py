@@ -21,7 +21,7 @@ from jax import Array
 from jaxrl.algorithms.interface import acting
 from jaxrl.algorithms.team import TeamAlgorithm
 from jaxrl.artifacts.metrics.statistics import DECIDED, ELO
-from jaxrl.training.compiled import connectors, league, opponents
+from jaxrl.training.compiled import connectors, league, opponents, ratings
 from jaxrl.training.compiled.collect import collect
 from jaxrl.training.compiled.contest import rivals_of
 from jaxrl.training.compiled.plan import Learner, Plan
@@ -78,7 +78,7 @@ def _contested(
     With a turn all episodes of the seed begin anew.
     """
     before, parts = state.rivals, state.parts
-    found = opponents.rated(plan.rivals, before, steps)
+    found = ratings.rated(plan.rivals, before, steps)
     met = {
         name: of.replace(
             play=plays[rivals_of(name)],
@@ -142,7 +142,7 @@ def played(plan: Plan, state: SceneState) -> tuple[World, dict[str, Any]]:
             own = rivals_of(name)
             keys[own] = jnp.swapaxes(draws(part.rivals.key, part.iteration), 0, 1)
             policies[own] = part.rivals.playing
-    rivals = {rivals_of(name): partial(opponents.steps_of_rivals, of) for name, of in plan.rivals.items()}
+    rivals = {rivals_of(name): partial(ratings.steps_of_rivals, of) for name, of in plan.rivals.items()}
     mates = [tuple(team.kinds) for team in plan.teams.values()]
     steps = {tuple(team.kinds): team.critic_step for team in plan.teams.values() if team.critic_step is not None}
     return collect(plan.scene, plan.algorithms, policies, state.world, keys, state.episodes, rivals, mates, steps)

@@ -1,13 +1,10 @@
-"""Opponents of the compiled loop: earlier selves as rows of stacked parameters, their ratings, and when they change.
+"""Opponents of the compiled loop: earlier selves as rows of stacked parameters, and when they change.
 
 As ML-Agents defines self-play (see docs/self-play.md), at the ends of iterations. Each seed has a pool of W snapshots.
 Areas stand in G groups; each group draws opponents of its own, so that a seed meets G of them at a time and each one's
 decisions are one batched product. Who plays is a copy, because the row of a snapshot is overwritten while it plays. An
 opponent is drawn anew when more than `swap_steps` ghost steps have passed, not for each episode: which opponents stand
 together would else change with every decision, and their parameters be gathered as often.
-
-Ratings are Elo's with K = 1, of each pair of teams. Games that end with the same decision are rated by the ratings
-before it.
 
 Letters: S seeds, E areas, W snapshots, G groups, J rivals of a behavior in an area, M members of a team.
 """
@@ -28,9 +25,8 @@ from jaxrl.jax_envs.scene import Sizes
 from jaxrl.masks import select
 from jaxrl.settings.behavior import SelfPlaySettings
 from jaxrl.training.compiled import league
-from jaxrl.training.compiled.contest import Sides, rivals_of
-from jaxrl.training.compiled.play import Play, Transitions, by_team
-from jaxrl.training.compiled.stacking import Moments
+from jaxrl.training.compiled.contest import Sides
+from jaxrl.training.compiled.play import Play
 from jaxrl.training.self_play import sampling
 from jaxrl.training.self_play.pool import LATEST
 from jaxrl.types import NOTHING
@@ -136,195 +132,6 @@ def begin_pool(policy: PolicyState, window: int, opponents: tuple[int, ...]) -> 
     pool = jax.tree.map(lambda x: jnp.repeat(x[:, None], window, axis=1), policy)
     playing = jax.tree.map(lambda x: jnp.broadcast_to(x[:, None, None], (*opponents, *x.shape[1:])), policy)
     return pool, playing
-
-
-class RivalSteps(NamedTuple):
-    """Decisions of rivals and ends of their games. Leading axes [T, S]."""
-
-    decisions: Array  # int32, of all members
-    paid: Array  # float32 [..., E, J, M], what decides about the games of members; NaN where none ends
-
-
-def steps_of_rivals(rivals: Rivals, steps: Transitions) -> RivalSteps:
-    """Return from decisions of rivals [..., E, J * M] what self-play needs."""
-    return RivalSteps(steps.alive.sum((-2, -1), dtype=jnp.int32), _paid(rivals, steps, rivals.part))
-
-
-def expected(rating: Array, opponent: Array) -> Array:
-    """Elo's expected score, E = 10^(r / 400) / (10^(r / 400) + 10^(o / 400))."""
-    return jax.nn.sigmoid((rating - opponent) * (jnp.log(10.0) / 400.0))
-
-
-class Rated(NamedTuple):
-    """Ratings after some decisions."""
-
-    rating: dict[str, Array]  # float32 [S, W + 1]
-    met: dict[str, Any]  # as in `RivalState`
-    elo: dict[str, Moments]  # of the learner's rating after each game that was rated, float32 [S]
-    decided: dict[str, Moments]  # of whether each of these games had winners or losers, 1 or 0
-    games: dict[str, Array]  # float32 [S, 2], games of the learner, told by its members, and what it scored
-
-
-class _Games(NamedTuple):
-    """Games of a learner that end. Leading axes [T, S, E, M]."""
-
-    counts: Array  # bool, a game ends for this member
-    results: tuple[Array, ...]  # float32, against each side, its own too, or all: 1 win, 1/2 draw, 0 loss
-
-
-class _Side(NamedTuple):
-    """One side of a game, as the learner of another side meets it."""
-
-    name: str  # its behavior
-    row: Array  # int32 [S, E], of its opponent in the ratings of that behavior
-    known: Array  # bool [S, E], that opponent is a snapshot which is still in the pool
-    learns: Array  # bool [S, 1], it is the learner's own
-    paid: Array  # float32 [T, S, E, M], as in `RivalSteps`; NaN of the learner's own
-
-
-def rated(rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], steps: Mapping[str, Any]) -> Rated:
-    """The ratings by the games that end in `steps`: `Transitions` [T, S, E, M] of learners, `RivalSteps` of rivals.
-
-    A member that ends for good with its whole team tells the result of a game against each other side, whose opponent
-    loses what the learner gains. Against one side the sign of what the member was paid decides, as in ML-Agents; of
-    several each is compared with the learner where its game ends too. Against the newest policy of one's own behavior
-    both ratings are one number, which stays.
-    """
-    sides = _sides(rivals, states, steps)
-    games = {name: _games(_paid(of, steps[name]), sides) for name, of in rivals.items()}
-
-    def by(carry: tuple[Any, Any], games: dict[str, _Games]) -> tuple[Any, Any]:
-        (rating, met), told = carry, {}
-        for name, of in games.items():
-            rating = _moved(sides, rating, name, of)
-            met = _met(sides, met, of)
-            told[name] = rating[name][:, -1], of.counts.sum((1, 2), dtype=jnp.float32)
-        return (rating, met), told
-
-    def at(carry: tuple[Any, Any], games: dict[str, _Games]) -> tuple[Any, Any]:
-        def none(carry: tuple[Any, Any]) -> tuple[Any, Any]:
-            return carry, {name: (x[:, -1], jnp.zeros_like(x[:, -1])) for name, x in carry[0].items()}
-
-        some = jnp.stack([of.counts.any() for of in games.values()]).any()
-        return jax.lax.cond(some, lambda carry: by(carry, games), none, carry)
-
-    begun = {name: states[name].rating for name in rivals}, {name: states[name].met for name in rivals}
-    (rating, met), told = jax.lax.scan(at, begun, games)
-    elo = {name: _weighted(*told[name]) for name in rivals}
-    decided = {name: _decided(_paid(of, steps[name]), sides) for name, of in rivals.items()}
-    return Rated(rating, met, elo, decided, {name: _scored(of, sides) for name, of in games.items()})
-
-
-def _paid(rivals: Rivals, steps: Transitions, teams: Sizes | None = None) -> Array:
-    """What decides about the games of members, float32 [..., M]; NaN where none ends.
-
-    `teams`: of rivals, whose members stand by team then, [..., J, M]; else all members are one team.
-    """
-    last = steps.reward + steps.group_reward
-    paid = steps.sums.reward + steps.sums.received if rivals.settings.result == "return" else last
-    of_each = paid, steps.terminated, steps.stays | steps.truncated
-    paid, terminated, goes_on = of_each if teams is None else (by_team(teams, x) for x in of_each)
-    # what is not finite is none: else a fault of one behavior would reach the ratings of all that it meets
-    return jnp.where(terminated & ~goes_on.any(-1, keepdims=True) & jnp.isfinite(paid), paid, jnp.nan)
-
-
-def _sides(rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], steps: Mapping[str, Any]) -> list[_Side]:
-    """All sides, in order."""
-    sides = []
-    for name, of in rivals.items():
-        state, paid = states[name], steps[rivals_of(name)].paid
-        numbers = jnp.repeat(state.opponent, paid.shape[2] // of.groups, axis=1)  # [S, E, J]
-        window, saves = of.settings.window, state.saves[:, None]
-        for side in range(of.sides.first, of.sides.first + of.sides.teams):
-            slot, learns = of.sides.slot(state.turn, side), (state.turn == side)[:, None]
-            number = jnp.take_along_axis(numbers, slot[:, None, None], axis=2)[..., 0]
-            row = jnp.where(number == LATEST, window, number % window)
-            known = (number != LATEST) & (number >= saves - window)
-            theirs = jnp.take_along_axis(paid, slot[None, :, None, None, None], axis=3)[..., 0, :]
-            sides.append(_Side(name, row, known, learns, jnp.where(learns[..., None], jnp.nan, theirs)))
-    return sides
-
-
-def _games(paid: Array, sides: list[_Side]) -> _Games:
-    """Games [T, S, E, M] of a learner, with results as in `self_play.rating`."""
-    sign = 0.5 * (1.0 + jnp.sign(paid))
-    if len(sides) == 2:
-        return _Games(~jnp.isnan(paid), (sign,))
-    results = []
-    for side in sides:
-        ends, other = ~jnp.isnan(side.paid)[..., None, :], side.paid[..., None, :]  # [T, S, E, 1, its M]
-        better, count = jnp.where(ends, 0.5 * (1.0 + jnp.sign(paid[..., None] - other)), 0.0).sum(-1), ends.sum(-1)
-        results.append(jnp.where(count > 0, better / jnp.maximum(count, 1), sign))
-    return _Games(~jnp.isnan(paid), tuple(results))
-
-
-def _against(sides: list[_Side], games: _Games) -> list[tuple[_Side, Array]]:
-    """Every side with the results of games against it."""
-    return [(side, games.results[i % len(games.results)]) for i, side in enumerate(sides)]
-
-
-def _moved(sides: list[_Side], rating: Mapping[str, Array], name: str, games: _Games) -> dict[str, Array]:
-    """The ratings when each other side's opponent has lost, and the learner `name` has gained, by games [S, E, M]."""
-    own, after = rating[name][:, -1:], dict(rating)
-    gained = jnp.zeros_like(sides[0].row, jnp.float32)
-    for side, result in _against(sides, games):
-        theirs = jnp.take_along_axis(rating[side.name], side.row, axis=1)
-        change = jnp.where(games.counts, result - expected(own, theirs)[..., None], 0.0).sum(-1)  # [S, E]
-        change = jnp.where(side.learns, 0.0, change)
-        after[side.name] = jax.vmap(lambda x, at, by: x.at[at].add(-by))(after[side.name], side.row, change)
-        gained = gained + change
-    after[name] = after[name].at[:, -1].add(gained.sum(1))
-    return after
-
-
-def _met(sides: list[_Side], met: Mapping[str, Any], games: _Games) -> dict[str, Any]:
-    """With these games [S, E, M] of a learner against each other side's opponent, if that is still in the pool.
-
-    A snapshot that plays several sides has played one game, whose score is the mean.
-    """
-    after, played = dict(met), games.counts.sum(-1, dtype=jnp.float32)
-    for name, rows in met.items():
-        if isinstance(rows, tuple):
-            continue
-        new, own = jnp.zeros_like(rows), [of for of in _against(sides, games) if of[0].name == name]
-        for side, result in own:
-            books = side.known & ~side.learns
-            copies = sum((other.row == side.row) & other.known & ~other.learns for other, _ in own)
-            scored = jnp.where(games.counts, result, 0.0).sum(-1)
-            told = jnp.stack([played, scored], -1) / jnp.maximum(copies, 1)[..., None]  # [S, E, 2]
-            told = jnp.where(books[..., None], told, 0.0)
-            new = new + jax.vmap(lambda x, at, by: jnp.zeros_like(x).at[at].add(by, mode="drop"))(rows, side.row, told)
-        after[name] = jnp.stack(sampling.remembered(*jnp.moveaxis(rows, -1, 0), *jnp.moveaxis(new, -1, 0)), -1)
-    return after
-
-
-def _scored(games: _Games, sides: list[_Side]) -> Array:
-    """Games [T, S, E, M] and what the learner scored in them, the mean over the other sides, float32 [S, 2]."""
-    score = jnp.zeros_like(games.results[0])
-    for side, result in _against(sides, games):
-        score = score + jnp.where(side.learns[..., None], 0.0, result) / (len(sides) - 1)
-    both = jnp.where(games.counts, 1.0, 0.0), jnp.where(games.counts, score, 0.0)
-    return jnp.stack([x.sum((0, 2, 3)) for x in both], -1)
-
-
-def _decided(paid: Array, sides: list[_Side]) -> Moments:
-    """Of games [T, S, E, M]: 1 for each that has winners or losers, else 0, as in `self_play.rating`."""
-    compared = jnp.sign if len(sides) == 2 else lambda paid: paid
-    others = jnp.concatenate([jnp.broadcast_to(x.paid, (*paid.shape[:3], x.paid.shape[-1])) for x in sides], -1)
-    ends = ~jnp.isnan(others)[..., None, :]
-    unlike = (ends & (compared(others)[..., None, :] != compared(paid)[..., None])).any(-1)
-    decided = jnp.where(ends.any(-1), unlike, paid != 0)
-    counts = ~jnp.isnan(paid)
-    count, share = (jnp.where(counts, x, 0).sum((0, 2, 3), dtype=jnp.float32) for x in (1, decided))
-    share = share / jnp.maximum(count, 1.0)
-    return Moments(count, share, count * share * (1.0 - share))
-
-
-def _weighted(values: Array, weights: Array) -> Moments:
-    """Of numbers [T, S] that count `weights` times each."""
-    count = weights.sum(0)
-    mean = (values * weights).sum(0) / jnp.maximum(count, 1.0)
-    return Moments(count, jnp.where(count > 0, mean, 0.0), (jnp.square(values - mean) * weights).sum(0))
 
 
 def scheduled(

@@ -29,16 +29,8 @@ from jaxrl.settings.behavior import SelfPlaySettings
 from jaxrl.tools.tournament import players
 from jaxrl.training.compiled.checks import check_sides
 from jaxrl.training.compiled.contest import TURN, Sides, contest, rivals_of, sides_of
-from jaxrl.training.compiled.opponents import (
-    Rivals,
-    RivalSteps,
-    begin_pool,
-    groups_of,
-    rated,
-    rival_algorithm,
-    scheduled,
-    steps_of_rivals,
-)
+from jaxrl.training.compiled.opponents import Rivals, begin_pool, groups_of, rival_algorithm, scheduled
+from jaxrl.training.compiled.ratings import RivalSteps, rated, steps_of_rivals
 from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.saver import Subject, resumed
 from jaxrl.training.compiled.trainer import make_jitted_trainer, make_scene_trainer
@@ -283,7 +275,7 @@ def test_games_are_rated_and_booked_as_in_the_host_loop(teams: int, result: Any)
     of = rival(teams, teams - 1, groups=1, **own)
     for team in range(teams):
         game.join("Duel", team, of.settings, 0)
-    pool, numbers = game.sides["Duel"].pool, draws.integers(-1, 5, teams - 1)
+    pool, numbers = game.sides["Duel"].pool, np.array([1, 3, LATEST, 3][: teams - 1])  # 1 has left the pool
     for number in range(1, 5):
         pool.save(number, number)
     ratings = draws.normal(1200.0, 100.0, 4)
