@@ -106,11 +106,11 @@ class League:
 
     def _book(self, side: Side, number: int, over: Mapping[str, Sequence[EpisodeRecords]], foes: Sequence[Foe]) -> None:
         """Book the games of an exploiter of this number against the main agents of its workers."""
-        own = self._behaviors[side.name].exploiters[number].name
-        met = [_name(self._behaviors[foe.side.name].exploiters[number], foe.team) for foe in foes]
-        ends = [games_of(over.get(ghost, ())) for ghost in met]
-        for pay in payments(side.settings, games_of(over.get(own, ())), ends) if foes else ():
-            self.standings[own].played(rating.results(*pay), [foe.side.pool.elo for foe in foes])
+        exploiter = self._behaviors[side.name].exploiters[number].name
+        ghosts = [_name(self._behaviors[foe.side.name].exploiters[number], foe.team) for foe in foes]
+        ends = [games_of(over.get(ghost, ())) for ghost in ghosts]
+        for pay in payments(side.settings, games_of(over.get(exploiter, ())), ends) if foes else ():
+            self.standings[exploiter].played(rating.results(*pay), [foe.side.pool.elo for foe in foes])
 
     def _play(self, side: Side, main: Behavior, exploiter: Behavior, changed: bool) -> None:
         """Choose whom an exploiter meets from now on."""

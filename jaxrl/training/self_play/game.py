@@ -268,8 +268,8 @@ class Game:
             pool, number = foe.side.pool, foe.number
             pool.ratings[pool.slot(number)] -= change
             scores[foe.side.name, number].append(result)
-        for (name, number), of in scores.items():  # a snapshot that plays several teams has played once
-            self.sides[name].pool.played(number, sum(of) / len(of))
+        for (name, number), each in scores.items():  # a snapshot that plays several teams has played once
+            self.sides[name].pool.played(number, sum(each) / len(each))
         side.pool.ratings[LATEST] += sum(changes)
         return Rated(side.pool.elo, rating.is_decided(paid, others))
 

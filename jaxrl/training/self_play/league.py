@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from jaxrl.settings import SettingsError
@@ -48,7 +49,7 @@ class Standing:
     def played(self, results: Sequence[float], opponents: Sequence[float]) -> None:
         """Book a game against teams of main agents of these ratings: 1 win, 0.5 draw, 0 loss against each."""
         self.games, self.score = sampling.remembered(self.games, self.score, 1, sum(results) / len(results))
-        self.elo += sum(rating.change(self.elo, other, of) for other, of in zip(opponents, results, strict=True))
+        self.elo += sum(map(partial(rating.change, self.elo), opponents, results))
 
     def leave(self, step: int, elo: float) -> None:
         """Its policy has joined the pool, and another begins at this trainer step, rated `elo`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -29,10 +30,13 @@ from jaxrl.settings.behavior import SelfPlaySettings
 from jaxrl.tools.tournament import players
 from jaxrl.training.compiled.checks import check_sides
 from jaxrl.training.compiled.contest import TURN, Sides, contest, rivals_of, sides_of
+from jaxrl.training.compiled.iteration import iterate
 from jaxrl.training.compiled.opponents import Rivals, begin_pool, groups_of, rival_algorithm, scheduled
+from jaxrl.training.compiled.planning import plan_of
 from jaxrl.training.compiled.ratings import RivalSteps, rated, steps_of_rivals
 from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.saver import Subject, resumed
+from jaxrl.training.compiled.starting import start
 from jaxrl.training.compiled.trainer import make_jitted_trainer, make_scene_trainer
 from jaxrl.training.self_play import rating as elo
 from jaxrl.training.self_play.game import Game, Played, Rotation, Schedule
@@ -82,6 +86,7 @@ def numbered(**teams: tuple[int, int]) -> JaxScene:
         ({"Duel": (2, 2)}, 0, "Duel", {"Duel": [1, 2], "rivals of Duel": [3, 4]}),
         ({"Duel": (2, 2)}, 1, "Duel", {"Duel": [3, 4], "rivals of Duel": [1, 2]}),
         ({"Duel": (3, 1)}, 1, "Duel", {"Duel": [2], "rivals of Duel": [3, 1]}),
+        ({"Duel": (12, 1)}, 10, "Duel", {"Duel": [11], "rivals of Duel": [12, *range(1, 11)]}),
         ({"Two": (1, 2), "One": (1, 1)}, 0, "Two", {"Two": [1, 2], "rivals of Two": [0, 0], "rivals of One": [3]}),
         ({"Two": (1, 2), "One": (1, 1)}, 1, "One", {"One": [3], "Two": [0, 0], "rivals of Two": [1, 2]}),
         ({"Both": (2, 1), "One": (1, 1)}, 1, "Both", {"Both": [2], "rivals of Both": [1, 0], "rivals of One": [3]}),
@@ -296,9 +301,9 @@ def test_games_are_rated_and_booked_as_in_the_host_loop(teams: int, result: Any)
         ]
         return SimpleNamespace(**jax.tree.map(lambda *x: jnp.concatenate(x), *map(vars, games)))
 
-    start = _begun(of, jnp.zeros((1, 1)), jax.random.key(0)[None])
+    begun = _begun(of, jnp.zeros((1, 1)), jax.random.key(0)[None])
     rating, opponent = jnp.asarray(ratings[None], jnp.float32), jnp.asarray(numbers)[None, None]
-    state = start.replace(opponent=opponent, saves=jnp.array([5]), rating=rating)
+    state = begun.replace(opponent=opponent, saves=jnp.array([5]), rating=rating)
     found = rate({"Duel": of}, {"Duel": state}, {"Duel": decisions(0, 1)}, {"Duel": decisions(1, teams)})
     np.testing.assert_allclose(found.rating["Duel"][0], pool.ratings, rtol=1e-6)
     np.testing.assert_allclose(found.met["Duel"][0], pool.met, rtol=1e-5)
@@ -542,6 +547,21 @@ def test_a_run_and_one_that_was_resumed_are_equal(tmp_path: Path, caplog: pytest
     assert (other[kernel.replace("pool", "playing")][:, :, 0] == other[kernel][:, :1]).all(), "who plays too"
     assert any((first[seed] == other[kernel][0, 0]).all() for seed in range(2))
     assert checkpoints(tmp_path / "other" / "Pong")
+
+
+def test_an_iteration_of_three_teams_keeps_the_shapes_of_its_state() -> None:
+    """With members in teams, pfsp and results by return; nothing is compiled."""
+    changes = {
+        "network_settings__hidden_units": 4, "network_settings__num_layers": 1,
+        "self_play": {"opponent_sampling": "pfsp", "result": "return", "window": 2},
+    }  # fmt: skip
+    settings, scene = settings_of("poca", changes), numbered(Duel=(3, 2))
+    algorithm = ALGORITHMS["poca"](SPEC, settings)
+    plan = plan_of(scene, {"Duel": algorithm}, {"Duel": settings}, areas=4, seeds=2)
+    state = jax.eval_shape(partial(start, plan), jnp.zeros(2, jnp.uint32))
+    after, logs = jax.eval_shape(partial(iterate, plan), state)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
+    assert logs["Duel"].episodes.stats["Self-play/Decided Games"].mean.shape == (2,)
 
 
 @pytest.mark.timeout(400)
