@@ -181,7 +181,7 @@ class Game:
           step: trainer step now, with what the learning team has done.
           trained: the new weights of the learner if it has learned since the last turn.
         """
-        side, rated = self.sides[name], list[Rated]()
+        side, rated = self.sides[name], []
         self.turns += 1
         for team in side.teams:
             part = played.get((name, team), NOT_PLAYED)
@@ -248,7 +248,7 @@ class Game:
 
     def _rate_all(self, side: Side, games: Sequence[GameEnd], played: Mapping[tuple[str, int], Played]) -> list[Rated]:
         """Rate games of a side's learner. Nothing changes without another team (a game against 0 in ML-Agents)."""
-        foes = self.foes(side)
+        foes = self.foes(side) if games else []
         if not foes:
             return [Rated(side.pool.elo, True) for _ in games]
         ends = [played.get((foe.side.name, foe.team), NOT_PLAYED).games for foe in foes]
@@ -261,16 +261,17 @@ class Game:
           paid: what decides for the learner.
           others: by team, likewise, how many of its agents were paid how much as their games ended with this one.
         """
-        results = rating.results(paid, others)
-        changes = [rating.change(side.pool.elo, foe.elo, result) for foe, result in zip(foes, results, strict=True)]
-        scores = defaultdict[tuple[str, int], list[float]](list)
+        results, learner, gained = rating.results(paid, others), side.pool.elo, 0.0
+        scores: dict[tuple[str, int], list[float]] = {}
+        changes = [rating.change(learner, foe.elo, result) for foe, result in zip(foes, results, strict=True)]
         for foe, change, result in zip(foes, changes, results, strict=True):
             pool, number = foe.side.pool, foe.number
             pool.ratings[pool.slot(number)] -= change
-            scores[foe.side.name, number].append(result)
+            gained += change
+            scores.setdefault((foe.side.name, number), []).append(result)
         for (name, number), each in scores.items():  # a snapshot that plays several teams has played once
             self.sides[name].pool.played(number, sum(each) / len(each))
-        side.pool.ratings[LATEST] += sum(changes)
+        side.pool.ratings[LATEST] += gained
         return Rated(side.pool.elo, rating.is_decided(paid, others))
 
     def _change(self, side: Side, step: int) -> bool:
@@ -312,7 +313,7 @@ def payments(
       The arguments of `rating.results` for each game.
     """
     worth = (lambda end: end.total) if settings.result == "return" else (lambda end: end.last)
-    paid = [defaultdict[int, Counter[float]](Counter) for _ in others]
+    paid: list[dict[int, Counter[float]]] = [defaultdict(Counter) for _ in others]
     for team, ends in zip(paid, others, strict=True):
         for end in ends:
             team[end.worker][worth(end)] += 1

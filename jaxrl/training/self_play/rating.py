@@ -34,10 +34,12 @@ def is_decided(paid: float, others: Sequence[Mapping[float, int]]) -> bool:
     Of two teams with one sign both win, lose or draw. A game that is over for the learner alone counts as decided
     unless it was paid nothing.
     """
-    ends = [other for team in others for other in team]
-    if not ends:
+    if not any(others):
         return paid != 0
-    return any(result(other) != result(paid) if len(others) == 1 else other != paid for other in ends)
+    if len(others) > 1:
+        return any(other != paid for team in others for other in team)
+    own = result(paid)
+    return any(result(other) != own for other in others[0])
 
 
 def expected(rating: float, opponent: float) -> float:
