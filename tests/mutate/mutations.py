@@ -440,8 +440,8 @@ MUTATIONS = (
     Mutation(
         "B27",
         "training/self_play/game.py",
-        "rating.change(side.pool.elo, foe.elo, result)",
-        "rating.change(side.pool.elo, foes[0].elo, result)",
+        "rating.change(learner, foe.elo, result)",
+        "rating.change(learner, foes[0].elo, result)",
         "three_teams",
     ),
     Mutation(

@@ -539,7 +539,8 @@ def test_a_run_and_one_that_was_resumed_are_equal(tmp_path: Path, caplog: pytest
                 resumed(path, subject, fresh)  # type: ignore[arg-type]
         noted = json.loads((tmp_path / "whole/run_logs/training_status.json").read_text())["Pong"]
         assert noted["seed"] == 3 and noted["elo"] == whole["rivals/rating"][0, -1], "no exploiter is exported"
-        train(configured(tmp_path, "other", changes={"max_steps": 1}, initialize_from="whole"))
+        kept = {"max_steps": 1, "self_play": SMALL["self_play"] | {"swap_steps": 1000}}
+        train(configured(tmp_path, "other", changes=kept, initialize_from="whole"))
     other = arrays(tmp_path / "other")
     kernel = next(name for name in other if name.startswith("rivals/pool/params") and name.endswith("kernel"))
     first = whole[kernel.replace("rivals/pool", "train/policy")]
