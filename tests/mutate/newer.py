@@ -313,7 +313,7 @@ NEWER = (
         "self.elo, self.games, self.score, self.begun = elo, 0.0, 0.0, step",
         "self.elo, self.games, self.begun = elo, 0.0, step",
     ),
-    Mutation("L17", LEAGUE, "foe.pool.elo)", "side.pool.elo)"),
+    Mutation("L17", LEAGUE, "[foe.side.pool.elo for foe in foes]", "[side.pool.elo for foe in foes]"),
     Mutation("L17", LEAGUE, "            standing.swapped = standing.ghost_step\n", ""),
     Mutation("L17", LEAGUE, "Weights(copied(exploiter.state.policy))", "Weights(exploiter.state.policy)"),
     Mutation("L17", LEAGUE, "exploiter.step - standing.begun)", "main.step - standing.begun)"),
