@@ -23,7 +23,7 @@ from jaxrl.cli.device import choose_device
 from jaxrl.client.recording import record
 from jaxrl.demonstrations import write
 from jaxrl.demonstrations.episodes import Episode, episodes, pairs_of
-from jaxrl.demonstrations.reading import kind_of
+from jaxrl.demonstrations.records import kind_of
 from jaxrl.types import Action
 
 EXPERTS = Path(__file__).resolve().parents[1] / "jaxrl" / "demonstrations" / "experts"

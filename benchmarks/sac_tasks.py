@@ -10,9 +10,13 @@ both    As hybrid, but branch and x of all 8 decisions are shown with the first 
 search  On a line from -0.8 a step of up to 0.2 each way, and a branch that grabs: within 0.1 of 0.7 that pays 1 and
         ends the episode, elsewhere it costs 0.05. 32 decisions. Best 1; nothing shows the way before the first success.
 
+stop    On a line a branch goes on, a step of up to 0.3 each way, or stops and is paid 1 - 4 |x - 0.5|, at least 0. At
+        most 32 decisions. Best 1. A policy that counts its own entropy as a reward would rather go on.
+
     python benchmarks/sac_tasks.py search        # the named tasks alone
 
-Each without and with `original_losses: true`; the ones with memory also without.
+Each without and with `original_losses: true`, of hybrid actions also with `backup_entropy: true`; the ones with memory
+also without.
 """
 
 from __future__ import annotations
@@ -104,6 +108,29 @@ def make_search() -> JaxEnv:
     return JaxEnv("Search", make_spec((1,), continuous=1, branches=(2,)), 1, {}, reset, step, truncates=True)
 
 
+def make_stop() -> JaxEnv:
+    """The task."""
+
+    def view(state: Walked, alive: Array) -> TeamView:
+        return TeamView((state.place[None, None],), jnp.ones((1, 2), bool), alive[None])
+
+    def reset(key: Array, parameters: EnvParams | None = None) -> tuple[Walked, TeamView]:
+        state = Walked(jax.random.uniform(key, (), minval=-1.0), jnp.int32(0))
+        return state, view(state, jnp.bool_(True))
+
+    def step(key: Array, state: Walked, actions: TeamActions) -> tuple[Walked, TeamStep]:
+        stops = actions.discrete[0, 0] == 1
+        moved = jnp.where(stops, 0.0, 0.3 * jnp.clip(actions.continuous[0, 0], -1.0, 1.0))
+        after = Walked(jnp.clip(state.place + moved, -1.0, 1.0), state.clock + 1)
+        late = ~stops & (after.clock >= 32)
+        reward = jnp.where(stops, jnp.maximum(1.0 - 4.0 * jnp.abs(after.place - 0.5), 0.0), 0.0)
+        return after, team_step(
+            view(after, ~(stops | late)), reward=reward, terminated=stops, truncated=late, figures={}
+        )
+
+    return JaxEnv("Stop", make_spec((1,), continuous=1, branches=(2,)), 1, {}, reset, step, truncates=True)
+
+
 def learned(env: JaxEnv, steps: int, network: dict[str, Any], **hyper: Any) -> list[np.ndarray]:
     """Mean returns of three seeds in windows of 2,048 steps."""
     given = {"batch_size": 128, "buffer_size": 20_000, "learning_rate": 1e-3, "steps_per_update": 4.0, **hyper}
@@ -130,14 +157,18 @@ def main() -> None:
         ("both", make_hybrid(once=True), 40_960, MEMORY),
         ("both, without", make_hybrid(once=True), 40_960, {}),
         ("search", make_search(), 32_768, {}),
+        ("stop", make_stop(), 65_536, {}),
     ]
     chosen = [task for task in tasks if not sys.argv[1:] or task[0].split(",")[0] in sys.argv[1:]]
     for name, env, steps, network in chosen:
-        for original in (False, True):
-            found = learned(env, steps, network, original_losses=original)
+        variants: list[dict[str, bool]] = [{}, {"original_losses": True}]
+        if env.spec.action.continuous_size:
+            variants.append({"backup_entropy": True})
+        for keys in variants:
+            found = learned(env, steps, network, **keys)
             picked = found[:: max(len(found) // 8, 1)]
             curve = ", ".join(f"{at}: {np.mean(x):.2f} ± {np.std(x):.2f}" for at, x in [*picked, found[-1]])
-            print(f"{name}{', original_losses' if original else ''}: {curve}", flush=True)
+            print(f"{', '.join([name, *keys])}: {curve}", flush=True)
 
 
 if __name__ == "__main__":

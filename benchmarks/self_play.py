@@ -20,7 +20,7 @@ from jaxrl import make_environment, make_settings
 from jaxrl.algorithms import make_algorithm
 from jaxrl.settings.behavior import SelfPlaySettings
 from jaxrl.training.compiled.contest import Sides
-from jaxrl.training.compiled.opponents import Rivals, drawn, groups_of, opponents
+from jaxrl.training.compiled.opponents import Rivals, drawn, groups_of
 from jaxrl.training.compiled.trainer import make_jitted_trainer
 from jaxrl.training.host.policies import copied
 from jaxrl.training.host.run import host_loop
@@ -70,7 +70,7 @@ def swap_of(loop) -> dict[str, float]:
     began = time.perf_counter()
     for _ in range(count):
         team = next(team for team in side.teams if team != side.learning)
-        opponents._ghosts.send(f"Duel?team={team}", game._drawn(side))
+        opponents._ghosts.send(f"Duel?team={team}", game._drawn(side, team))
     swap = (time.perf_counter() - began) / count
     return {"swap, microseconds": 1e6 * swap}
 
@@ -112,15 +112,14 @@ def compiled_swap(state, play: dict[str, int]) -> float:
 
     @jax.jit
     def swap(of, policy):
-        after = drawn(rivals, of, policy, jnp.ones(1, bool), jnp.zeros(1, jnp.uint32))
-        return after, opponents(after)
+        return drawn(rivals, of, policy, jnp.ones(1, bool), jnp.zeros(1, jnp.uint32))
 
     of = state.rivals
     jax.block_until_ready(swap(of, state.train.policy))
     began = time.process_time()
     for _ in range(200):
-        of, found = swap(of, state.train.policy)
-    jax.block_until_ready(found)
+        of = swap(of, state.train.policy)
+    jax.block_until_ready(of)
     return 1e6 * (time.process_time() - began) / 200
 
 

@@ -111,6 +111,20 @@ class MatchedReward:
         return _one_step(2.0 * right - 1.0 - np.square(action.continuous[:, 0] - 0.5 * obs[:, 0]), obs)
 
 
+class FarReward(MatchedReward):
+    """The same where both numbers of the observation stand far from 0. Fails if statistics begin with zeros."""
+
+    def __init__(self, offset: float) -> None:
+        self._offset = offset
+
+    def begin(self, n, rng):
+        return super().begin(n, rng) + self._offset
+
+    def play(self, obs, clock, action):
+        played = super().play(obs - self._offset, clock, action)
+        return played._replace(obs=played.obs + self._offset)
+
+
 class EndlessReward:
     """Reward 1 for ever, cut into episodes of `length`; only the flag says whether it could have gone on."""
 

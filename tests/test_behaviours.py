@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.mutate.mutations import MUTATIONS
-from tests.mutate.runner import chosen_tests, mutated
+from tests.mutate.newer import NEWER
+from tests.mutate.runner import chosen_tests, mutated, part_of
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "tests" / "behaviours.md").read_text()
@@ -111,7 +112,7 @@ def only_with(marks: str) -> list[str]:
 def test_every_test_that_is_named_exists_and_runs_with_the_ordinary_suite() -> None:
     """Not where it needs a package that the extra `dev` lacks, and not where all of its cases are slow."""
     dev = (ROOT / "pyproject.toml").read_text().partition("dev = [")[2].partition("\n]")[0].replace("-", "_")
-    cited = re.findall(r"`([\w/]+\.py)::(test_\w+)`", TEXT)
+    cited = re.findall(r"`([\w/]+\.py)::(test_\w+)(?:\[\w+\])?`", TEXT)
     assert len(cited) > 150
     assert re.findall(r"`test_\w+`", TEXT) == [], "name the file as well: `folder/test_x.py::test_y`"
     known = {file: marks_of(ROOT / "tests" / file) for file, _ in cited if (ROOT / "tests" / file).is_file()}
@@ -128,10 +129,20 @@ def test_every_test_that_is_named_exists_and_runs_with_the_ordinary_suite() -> N
     assert problems == []
 
 
+def test_parts_of_the_mutations_go_through_all_that_are_quick() -> None:
+    """As `.ci/run` takes one of them, by the number of commits."""
+    first = part_of(NEWER, 0)
+    parts = [first]
+    while part_of(NEWER, len(parts)) != first:
+        parts.append(part_of(NEWER, len(parts)))
+    assert sorted(mutation for part in parts for mutation in part) == sorted(of for of in NEWER if not of.long)
+    assert {len(part) for part in parts} <= {11, 12, 13} and part_of(NEWER, 1000 * len(parts)) == first
+
+
 def test_every_mutation_can_be_made_and_its_row_cites_a_test() -> None:
     """`python -m tests.mutate` breaks the code in these places; here only that they are still there."""
     rows = {row[0] for row in DEFINED if len(row) == 4}
-    assert len(MUTATIONS) >= 60 and {m.row[0] for m in MUTATIONS} == {"A", "R", "X", "P", "S", "B"}
+    assert len(MUTATIONS) >= 140 and {m.row[0] for m in MUTATIONS} == {"A", "R", "X", "P", "S", "B", "L"}
     for mutation in MUTATIONS:
         assert mutation.row in rows and chosen_tests(mutation, TEXT)
         ast.parse(mutated(mutation, (ROOT / "jaxrl" / mutation.file).read_text()))

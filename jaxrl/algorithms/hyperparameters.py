@@ -25,7 +25,11 @@ _SCHEDULES = ("linear", "constant")
 
 
 class OnPolicyHyperparameters(Hyperparameters):
-    """What on-policy algorithms share. An omitted beta or epsilon schedule copies a written learning_rate_schedule."""
+    """Hyperparameters that on-policy algorithms share.
+
+    An omitted beta or epsilon schedule copies a written learning_rate_schedule. Below `default_settings` nothing is
+    omitted: a behavior inherits the schedules of that section, as in ML-Agents.
+    """
 
     beta: NonNegative = Field(
         default=5e-3, description="entropy coefficient at the first step", json_schema_extra=VARIABLE
@@ -118,7 +122,15 @@ class SACHyperparameters(Hyperparameters):
         "no episode has begun in it; below network_settings.memory.sequence_length",
     )
     original_losses: Boolean = Field(
-        default=False, description="entropy of hybrid actions and masked rows in the losses as ML-Agents has them"
+        default=False,
+        description="entropy of hybrid actions, target entropies under masks and masked rows in the losses as "
+        "ML-Agents has them",
+    )
+
+    backup_entropy: Boolean | None = unwritten(
+        None,
+        "count the entropy of the policy in what a state is worth: false: rewards alone; null: false with hybrid "
+        "actions, where temperatures can grow without end, but with original_losses; true otherwise, as in ML-Agents",
     )
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:

@@ -108,7 +108,7 @@ def init_state(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
     return TrainState(
         policy=PolicyState(
             params=params["actor"],
-            normalizer=normalizer.init_all(parts.spec, parts.settings.network_settings.normalize),
+            normalizer=normalizer.init_for(parts.spec, parts.settings.network_settings),
         ),
         critic=params["critic"],
         optimizer=optimizer_of(parts).init(params | added),

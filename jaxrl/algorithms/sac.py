@@ -5,10 +5,11 @@ anew, α a temperature for all continuous dimensions together (α_c) and one for
 
     Q₁, Q₂ → r + γ V̄(s')                                            V̄ ← τ V + (1 - τ) V̄ after every step
     V      → min(Q₁, Q₂)(s, a) - α_c log π(a|s)                     continuous
-             min over Q of mean_b Σ p Q - mean_b α_b Σ p log p      with branches; hybrid: - α_c log π(a|s) as well
+             min over Q of mean_b Σ p Q - mean_b α_b Σ p log p      with branches
+             min over Q of mean_b Σ p Q                             hybrid (`backup_entropy: true`: less both entropies)
     π      ↓ α_c log π(a|s) - Q₁(s, a)                              gradient through a alone
              Σ_b Σ (α_b p log p - p Q₁)                             with branches; hybrid: + α_c log π(a|s), Q₁ twice
-    α      ↓ -α (log π + target): target entropies C and 0.2 log(size) of a branch
+    α      ↓ -α (log π + target): target entropies -C, and of a branch 0.2 log(number of choices that the mask allows)
 
 The networks, what is summed over branches and acting stand in `sac_parts.py`;
 what is held, and how many updates a turn makes, in `off_policy.py`.
@@ -19,11 +20,19 @@ for the temperatures.
 Parity. Equal to ML-Agents 1.1.0: networks, losses, targets and the order of the steps; only Q₁ in the policy's loss;
 episodes that were interrupted go on from their last observation; rewards are computed anew when they are drawn; the
 number of updates (`steps_per_update`); with hybrid actions the Q of branches counts twice for the policy, which learns
-faster. Different on purpose: masked rows do not count in the losses of Q and V, and with hybrid actions the continuous
-entropy has the sign of the equation above in the target of V (`original_losses: true` has both as there); temperatures
-are part of a checkpoint, the original loses them, and that of a branch of one choice does not move; what a file for a
-game calls deterministic is the squashed mean, the original's is not squashed; what is held is the newest `buffer_size`
-decisions, the original drops a fifth at once when it is full.
+faster. Different on purpose, but with `original_losses: true`: masked rows do not count in the losses of Q and V; with
+hybrid actions entropy is no part of V (below), and with `backup_entropy: true` that of the number has the sign of the
+equation above; the target entropy of a branch follows the mask of each state (that of all its choices cannot be had
+where one is allowed, and the temperature grows without end). Different always: temperatures are part of a checkpoint,
+the original loses them, and that of a branch of one choice does not move; what a file for a game calls deterministic is
+the squashed mean, the original's is not squashed; what is held is the newest `buffer_size` decisions, the original
+drops a fifth at once when it is full.
+
+Hybrid actions and the entropy in V. Where a branch can end the episode, V with entropy pays for going on: α_b H in each
+decision, so that going on is preferred alike for every α_b. With the Q of branches counted twice the policy is surer of
+it than its target entropy allows; α_b grows to have that entropy, V with it, and the two drown the reward (0.82 of 1 at
+8,000 decisions, 0.5 from 16,000 on, α_b from 0.3 to 23: `stop` in benchmarks/sac_tasks.py). Without entropy in V the
+worth of going on is bounded by rewards, and some α_b has the target entropy.
 """
 
 from __future__ import annotations
@@ -45,6 +54,7 @@ from jaxrl.algorithms.sac_parts import (
     Parts,
     Soft,
     act,
+    backs_up_entropy,
     critic_step,
     estimate,
     expected_q,
@@ -53,6 +63,7 @@ from jaxrl.algorithms.sac_parts import (
     parts_of,
     soft_of,
     taken_q,
+    target_entropies,
     temperatures_of,
     watch,
 )
@@ -117,7 +128,7 @@ def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
     state = TrainState(
         policy=PolicyState(
             params=parts.actor.init(keys[0], obs, first),
-            normalizer=normalizer.init_all(spec, parts.settings.network_settings.normalize),
+            normalizer=normalizer.init_for(spec, parts.settings.network_settings),
         ),
         critic=critic,
         optimizer={},
@@ -268,17 +279,13 @@ def _losses(
 
     drawn = [applied(parts.q)(still(critic[name]), obs, action, memory.q) for name in ("q1", "q2")]  # [n, R, K]
     worth = jnp.minimum(*(expected_q(q, soft, parts).mean(-1) for q in drawn))  # [n, R]
-    cost = jnp.zeros_like(soft.log_prob)
-    if spec.continuous_size:
-        wrong = original and spec.discrete_branches
-        cost += (-1.0 if wrong else 1.0) * fixed["continuous"][0] * soft.log_prob
-    if spec.discrete_branches:
-        cost += (as_row(fixed["discrete"], soft.negentropy) * soft.negentropy).mean(-1)
+    if backs_up_entropy(parts):
+        worth -= _entropy_cost(parts, soft, fixed)[..., None]
     value = applied(parts.value)(critic["value"], obs, memory.value)
-    value_loss = 0.5 * mean(jnp.square(value - still(worth - cost[..., None])).mean(-1))
+    value_loss = 0.5 * mean(jnp.square(value - still(worth)).mean(-1))
 
     policy_loss = masked_mean(_policy_cost(parts, soft, drawn[0].mean(-2), fixed), valid)
-    entropy_loss = _temperature_loss(parts, jax.tree.map(still, soft), alpha, valid)
+    entropy_loss = _temperature_loss(parts, jax.tree.map(still, soft), batch.action_mask, alpha, valid)
     told = {
         "q1_loss": q_losses[0],
         "q2_loss": q_losses[1],
@@ -287,6 +294,17 @@ def _losses(
         "entropy": masked_mean(actions.entropy(dist, batch.action_mask, spec), valid),
     } | {f"value/{name}": masked_mean(value[..., i], valid) for i, name in enumerate(parts.value.signals)}
     return sum(q_losses) + value_loss + policy_loss + entropy_loss, told
+
+
+def _entropy_cost(parts: Parts, soft: Soft, alpha: dict[str, jax.Array]) -> jax.Array:
+    """Compute what V pays for the certainty of the policy in its states, [n]."""
+    spec, cost = parts.spec.action, jnp.zeros_like(soft.log_prob)
+    if spec.continuous_size:
+        wrong = parts.hyper.original_losses and spec.discrete_branches
+        cost += (-1.0 if wrong else 1.0) * alpha["continuous"][0] * soft.log_prob
+    if spec.discrete_branches:
+        cost += (as_row(alpha["discrete"], soft.negentropy) * soft.negentropy).mean(-1)
+    return cost
 
 
 def _policy_cost(parts: Parts, soft: Soft, q: jax.Array, alpha: dict[str, jax.Array]) -> jax.Array:
@@ -301,14 +319,15 @@ def _policy_cost(parts: Parts, soft: Soft, q: jax.Array, alpha: dict[str, jax.Ar
     return cost - (2.0 if spec.continuous_size else 1.0) * expected
 
 
-def _temperature_loss(parts: Parts, soft: Soft, alpha: dict[str, jax.Array], valid: jax.Array) -> jax.Array:
-    """Moves each temperature until the policy has its target entropy."""
+def _temperature_loss(
+    parts: Parts, soft: Soft, mask: jax.Array, alpha: dict[str, jax.Array], valid: jax.Array
+) -> jax.Array:
+    """Compute the loss that moves each temperature until the policy has its target entropy."""
     spec, loss = parts.spec.action, jnp.zeros(())
     if spec.continuous_size:
         loss -= masked_mean(alpha["continuous"][0] * (soft.log_prob - spec.continuous_size), valid)
     if spec.discrete_branches:
-        targets = 0.2 * jnp.log(jnp.array(spec.discrete_branches, jnp.float32))
-        targets = as_row(targets, soft.negentropy)
+        targets = target_entropies(mask, parts)
         # Of one choice the entropy is rounding below its target, 0: the temperature would grow without end.
         gap = jnp.where(targets > 0.0, soft.negentropy + targets, 0.0)
         loss -= masked_mean((as_row(alpha["discrete"], gap) * gap).mean(-1), valid)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.algorithms.hyperparameters import SACHyperparameters
 from jaxrl.algorithms.interface import Decision, Metrics, PolicyState, Storage, TrainState
@@ -65,6 +66,14 @@ def groups_of(state: TrainState) -> dict[str, Any]:
     return {"policy": state.policy.params, "critic": critic, "entropy": state.own["log_alpha"]}
 
 
+def backs_up_entropy(parts: Parts) -> bool:
+    """Return whether V counts the policy's entropy: as `backup_entropy` says, else not with hybrid actions."""
+    hyper, spec = parts.hyper, parts.spec.action
+    if hyper.backup_entropy is not None:
+        return hyper.backup_entropy
+    return hyper.original_losses or not (spec.continuous_size and spec.discrete_branches)
+
+
 def temperatures_of(spec: BehaviorSpec) -> dict[str, int]:
     """How many temperatures there are of each kind of action."""
     kinds = {"continuous": min(spec.action.continuous_size, 1), "discrete": len(spec.action.discrete_branches)}
@@ -90,6 +99,18 @@ def _by_branch(q: jax.Array, parts: Parts) -> list[jax.Array]:
     """Q [..., M] of each branch, [..., size]."""
     sizes = parts.spec.action.discrete_branches
     return [q[..., sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
+
+
+def target_entropies(mask: jax.Array, parts: Parts) -> jax.Array:
+    """Return 0.2 log of the number of choices that the mask [n, M] allows in each branch, [n, D]; 0 for a single one.
+
+    With `original_losses` of all choices of the branch, whatever the mask says.
+    """
+    if parts.hyper.original_losses:
+        mask = jnp.ones_like(mask)
+    sizes = parts.spec.action.discrete_branches
+    targets = 0.2 * np.log(np.maximum(np.arange(max(sizes) + 1), 1), dtype=np.float32)
+    return jnp.asarray(targets)[jnp.stack([allowed.sum(-1) for allowed in _by_branch(mask, parts)], axis=-1)]
 
 
 def expected_q(q: jax.Array, soft: Soft, parts: Parts) -> jax.Array:

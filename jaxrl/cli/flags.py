@@ -70,6 +70,8 @@ MLAGENTS_FLAGS = (
 """Those of `mlagents-learn`, hidden ones too. They may be cut short."""
 SET = "set"
 """Where --set is kept."""
+STRICT = "strict"
+"""Where --strict is kept."""
 
 
 def add_flags(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
@@ -99,6 +101,8 @@ def add_flags(parser: argparse.ArgumentParser, *, several: bool = False) -> None
         "(environment_parameters.gravity=9.8); may be given several times"
     )
     add("--set", dest=SET, action="append", metavar=form, help=text)
+    text = "refuse unknown keys that ML-Agents passes over (of networks, memory, self_play, behavioral_cloning)"
+    add("--strict", dest=STRICT, action="store_true", help=text)
     add("--debug", dest="debug", action="store_true", help="log in detail, show tracebacks")
     text = "takes the rest of the line for the environment's executable; must come last"
     add("--env-args", dest="env_settings.env_args", nargs=argparse.REMAINDER, metavar="...", help=text)

@@ -39,7 +39,7 @@ def run(given: argparse.Namespace) -> int:
     setup_logging(console, debug=getattr(given, "debug", False))
     demonstrated = {"behaviors": {EVERY: {"behavioral_cloning": {"demo_path": given.demo}}}}
     config, overrides = configuration(given.config, merge(demonstrated, flags.overrides_from(given)))
-    settings = load_run_settings(config, overrides, HYPERPARAMETER_TYPES)
+    settings = load_run_settings(config, overrides, HYPERPARAMETER_TYPES, strict=hasattr(given, flags.STRICT))
     options = settings.checkpoint_settings
     # of the run that goes on: it says which episodes are held out
     settings = with_drawn_seed(with_earlier_seed(settings, Path(options.results_dir, options.run_id)))

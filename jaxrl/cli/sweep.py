@@ -162,7 +162,7 @@ def _asked(given: argparse.Namespace, console: rich.console.Console) -> _Asked:
     config, overrides = train.configuration(given.config, flags.overrides_from(given))
     if given.search:
         overrides = merge(overrides, overrides_of(points[0].values))
-    base = load_run_settings(config, overrides, HYPERPARAMETER_TYPES)
+    base = load_run_settings(config, overrides, HYPERPARAMETER_TYPES, strict=hasattr(given, flags.STRICT))
     given.debug = base.debug
     setup_logging(console, debug=base.debug)
     options = base.checkpoint_settings

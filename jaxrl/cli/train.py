@@ -85,7 +85,7 @@ def _checked(given: argparse.Namespace, console: rich.console.Console) -> RunSet
     for flag in flags.swallowed_flags(given):
         _log.warning("--env-args takes the rest of the line: %s goes to the environment; put it before", flag)
     config, overrides = configuration(given.config, flags.overrides_from(given))
-    settings = load_run_settings(config, overrides, HYPERPARAMETER_TYPES)
+    settings = load_run_settings(config, overrides, HYPERPARAMETER_TYPES, strict=hasattr(given, flags.STRICT))
     given.debug = settings.debug
     setup_logging(console, debug=settings.debug)
     check_run(settings, config or "command line")

@@ -36,14 +36,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> None:
     """Print the new file. Raises SettingsError, and nothing is printed, where the result would not load."""
     paths = [file for path in (given.old, *given.more) for file in _files(Path(path))]
+    doubled: list[str] = []
     try:
-        result, notes = upgrade_files([(path.stem, read_yaml(path)) for path in paths], HYPERPARAMETER_TYPES)
+        result, notes = upgrade_files([(path.stem, read_yaml(path, doubled)) for path in paths], HYPERPARAMETER_TYPES)
     except SettingsError as error:
         known = any(str(path.absolute()) in str(error) for path in paths)
         raise error if known else SettingsError(error.problems, ", ".join(map(str, paths))) from None
     text = yaml.safe_dump(result, sort_keys=False, allow_unicode=True)
     _check(text, given.old)
-    for note in notes:
+    for note in [f"{text}, the last one counts" for text in doubled] + notes:
         print(note, file=sys.stderr)
     print(text, end="")
 

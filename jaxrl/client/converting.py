@@ -27,9 +27,11 @@ from jaxrl.artifacts.npz import read_npz
 from jaxrl.demonstrations import write
 from jaxrl.demonstrations.columns import Columns, passing_place
 from jaxrl.demonstrations.episodes import Episode, episodes, pairs_of
-from jaxrl.demonstrations.reading import Kind, files, kind_of
 from jaxrl.demonstrations.reading import read as read_demo
+from jaxrl.demonstrations.reading import recordings
+from jaxrl.demonstrations.records import Kind, kind_of
 from jaxrl.regular_files import open_regular
+from jaxrl.settings.demonstrations import DETECT
 from jaxrl.types import Action, BehaviorSpec, JaxrlError
 
 if TYPE_CHECKING:
@@ -53,7 +55,9 @@ class Converted(NamedTuple):
     decisions: int
 
 
-def convert(source: str, out: str, *, behavior: str | None = None, force: bool = False) -> Converted:
+def convert(
+    source: str, out: str, *, behavior: str | None = None, force: bool = False, demo_actions: str = DETECT
+) -> Converted:
     """Write demonstrations in another format.
 
     Args:
@@ -61,13 +65,14 @@ def convert(source: str, out: str, *, behavior: str | None = None, force: bool =
       out: `FILE.demo`, `FILE.npz` or `minari:ID`.
       behavior: its name in the new file; None: as it was, of a data set of others `agent`.
       force: in the place of a file that is there.
+      demo_actions: where a .demo file holds the action of an observation, as in the settings; in `out` it is beside it.
 
     Raises:
       JaxrlError: another ending, a file that is there already or is none of jaxrl's, no package `minari`, ...
       JaxrlError: the demonstrations cannot be used. Where anything is raised, what was there before stays.
     """
     save = _writer(out, force)
-    kind, found = _read(source)
+    kind, found = _read(source, demo_actions)
     kind = kind._replace(behavior=behavior or kind.behavior)
     counts = [0, 0]
 
@@ -98,14 +103,14 @@ def _writer(out: str, force: bool) -> Callable[[Kind, Iterator[Episode]], object
     return lambda kind, found: write(path, kind.behavior, kind.spec, pairs_of(found))
 
 
-def _read(source: str) -> tuple[Kind, Iterator[Episode]]:
+def _read(source: str, demo_actions: str) -> tuple[Kind, Iterator[Episode]]:
     if source.startswith(MINARI):
         return _of_minari(source.removeprefix(MINARI))
     if Path(source).suffix == ".npz":
         return _of_npz(Path(source))
-    found = files(source)
-    read_demo(source)  # whatever is wrong with it, beforehand
-    return kind_of(found[0]), episodes(found)
+    found = recordings(source)
+    read_demo(source, demo_actions)  # whatever is wrong with it, beforehand
+    return kind_of(found[0]), episodes(found, demo_actions)
 
 
 def _to_npz(path: Path, kind: Kind, found: Iterator[Episode]) -> None:

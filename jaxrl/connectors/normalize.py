@@ -26,7 +26,7 @@ EPSILON = 1e-8
 
 
 def make_normalize(spec: BehaviorSpec, settings: NormalizeSettings) -> Connector:
-    """clip((x - mean) / deviation, -5, 5) with the statistics of all that decided so far, now included.
+    """clip((x - mean) / deviation, -5, 5) with the statistics of all that decided so far, now included, and no others.
 
     Raises ConnectorError.
     """
@@ -53,7 +53,8 @@ def make_normalize(spec: BehaviorSpec, settings: NormalizeSettings) -> Connector
 def make_normalize_rewards(spec: BehaviorSpec, settings: NormalizeRewardsSettings) -> Connector:
     """r / sqrt(variance of G + 1e-8), where each member has its own G ← gamma · G + own + group reward.
 
-    The rewards are divided, not centered: their sign stays.
+    The rewards are divided, not centered: their sign stays. Statistics begin with a row of return 0 and variance 1, so
+    that the first rewards are not divided by the deviation of next to nothing.
     """
 
     def reward(state: State, reward: jax.Array, arrived: jax.Array) -> tuple[State, jax.Array]:
@@ -61,4 +62,4 @@ def make_normalize_rewards(spec: BehaviorSpec, settings: NormalizeRewardsSetting
         shared = running.update(state.shared, so_far[..., None], arrived)
         return State(so_far, shared), reward * jax.lax.rsqrt(shared.variance[0] + EPSILON)
 
-    return Connector(spec, slot=np.zeros((), np.float32), shared=running.init(1), reward=reward)
+    return Connector(spec, slot=np.zeros((), np.float32), shared=running.init(1, rows=1), reward=reward)

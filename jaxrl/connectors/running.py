@@ -1,23 +1,19 @@
-"""Running mean and variance of numbers that come a few at a time (Chan, Golub & LeVeque 1983).
+"""Running mean and variance of numbers that come a few at a time, as `networks.normalizer` computes them.
 
-A batch of n rows gives
-    count' = count + n,  mean' = mean + Σ (x - mean) / count',
-    variance' = variance + (Σ (x - mean') (x - mean) - n · variance) / count',
-what `networks.normalizer` computes with M2 = variance · count. The count stops at `MOST`: from there on older numbers
-fade. Beyond it float32 could not tell one more row from none, and the variance would drift.
+The count stops at `MOST`: from there on older numbers fade. Beyond it float32 could not tell one more row from none,
+and the variance would drift.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.networks import normalizer
 from jaxrl.networks.normalizer import NormalizerState
-from jaxrl.networks.shapes import as_row
 
 MOST = 2.0**20
 """Rows after which older ones fade."""
@@ -31,9 +27,9 @@ class Running(NamedTuple):
     count: Any  # float32 []
 
 
-def init(size: int) -> Running:
-    """Before any data: mean 0, variance 1, with the weight of one row."""
-    return Running(np.zeros(size, np.float32), np.ones(size, np.float32), np.ones((), np.float32))
+def init(size: int, *, rows: int = 0) -> Running:
+    """Return the statistics before any data: mean 0, variance 1, with the weight of `rows` rows."""
+    return Running(np.zeros(size, np.float32), np.ones(size, np.float32), np.full((), rows, np.float32))
 
 
 def update(state: Running, x: jax.Array, mask: jax.Array) -> Running:
@@ -41,15 +37,12 @@ def update(state: Running, x: jax.Array, mask: jax.Array) -> Running:
 
     Raises AssertionError for another F or another shape of the mask.
     """
-    chex.assert_shape(x, (*mask.shape, *state.mean.shape))
-    rows, valid = x.reshape(-1, x.shape[-1]), mask.reshape(-1, 1)
-    n = valid.sum(dtype=jnp.float32)
+    n, shift, m2 = normalizer.moments(x, mask, jnp.asarray(state.mean))
     count = state.count + n
-    before = jnp.where(valid, rows - as_row(state.mean, rows), 0.0)
-    mean = state.mean + before.sum(0) / count
-    after = jnp.where(valid, rows - as_row(mean, rows), 0.0)
-    variance = state.variance + ((before * after).sum(0) - n * state.variance) / count
-    return Running(mean, variance, jnp.minimum(count, MOST))
+    share = n / jnp.maximum(count, 1.0)
+    between = jnp.square(shift) * share * (1.0 - share)
+    variance = state.variance * (1.0 - share) + m2 / jnp.maximum(count, 1.0) + between
+    return Running(state.mean + shift * share, variance, jnp.minimum(count, MOST))
 
 
 def as_normalizer(state: Running) -> NormalizerState:

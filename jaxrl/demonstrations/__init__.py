@@ -1,6 +1,7 @@
 """Demonstrations: what somebody did who knows the task, recorded as Unity's `.demo` files. No JAX here."""
 
-from jaxrl.demonstrations.reading import Demonstration, DemonstrationError, decisions, read, remembered
+from jaxrl.demonstrations.reading import Demonstration, decisions, read, remembered
+from jaxrl.demonstrations.records import DemonstrationError
 from jaxrl.demonstrations.writing import Pair, write
 
 __all__ = ["Demonstration", "DemonstrationError", "Pair", "decisions", "read", "remembered", "write"]

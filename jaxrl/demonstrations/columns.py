@@ -33,10 +33,13 @@ def keep_in(results_dir: str | Path) -> None:
     _results[:] = [Path(results_dir)]
 
 
-def place_of(path: str | Path, version: object) -> Path:
-    """Folder of the columns of a file, or folder of files, as they are: `version` changes with them."""
+def place_of(path: str | Path, reading: object, version: object) -> Path:
+    """Return the folder of the columns of a file, or folder of files.
+
+    `reading` says how they are read, and `version` changes with the files: columns of an earlier version are removed.
+    """
     below = _results[0] / FOLDER if _results else _of_process()
-    words = str(Path(path).absolute()), repr(version)
+    words = repr((str(Path(path).absolute()), reading)), repr(version)
     return below / "-".join(hashlib.sha256(word.encode()).hexdigest()[:16] for word in words)
 
 
@@ -46,7 +49,7 @@ def passing_place() -> Path:
 
 
 class Columns:
-    """A writer of columns. `folder`: where their files will be, if they are large."""
+    """A writer of columns. `folder`: where their files will be, if they are large; `rows`: how many it has."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -54,12 +57,12 @@ class Columns:
         self._pieces: list[Sequence[np.ndarray]] = []
         self._files: list[BinaryIO] = []
         self._like: list[tuple[str, tuple[int, ...]]] = []
-        self._rows = self._bytes = 0
+        self.rows = self._bytes = 0
 
     def add(self, piece: Sequence[np.ndarray]) -> None:
         """The next rows: [n, ...] of each column, always of the same dtypes and shapes. Raises OSError."""
         self._like = [(x.dtype.str, x.shape[1:]) for x in piece]
-        self._rows += len(piece[0])
+        self.rows += len(piece[0])
         self._bytes += sum(x.nbytes for x in piece)
         self._pieces.append(piece)
         if self._bytes > LARGE:
@@ -71,7 +74,7 @@ class Columns:
             return [np.concatenate(columns) for columns in zip(*self._pieces, strict=True)]
         for file in self._files:
             file.close()
-        text = json.dumps({"rows": self._rows, "columns": self._like})
+        text = json.dumps({"rows": self.rows, "columns": self._like})
         (self._draft / _DOCUMENT).write_text(text, encoding="utf-8")
         for old in self._folder.parent.glob(f"{self._folder.name.partition('-')[0]}-*"):
             if old != self._folder:  # of the same file as it was before

@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxrl.demonstrations.reading import pair_columns
+from jaxrl.demonstrations.reading import AGENTS, agent_columns, is_late
+from jaxrl.demonstrations.records import Kind, kind_of
 from jaxrl.demonstrations.writing import Pair
+from jaxrl.settings.demonstrations import DETECT
 from jaxrl.types import Action
 
 
@@ -24,43 +26,59 @@ class Episode(NamedTuple):
     truncated: bool
 
 
-def episodes(files: Iterable[Path]) -> Iterator[Episode]:
-    """Of `.demo` files, one after the other; those of no decision are left out. Raises DemonstrationError."""
+def episodes(files: Iterable[Path], demo_actions: str = DETECT) -> Iterator[Episode]:
+    """Yield the episodes of `.demo` files, one after the other, without those of no decision.
+
+    `demo_actions` as in the settings. Raises DemonstrationError.
+    """
     for file in files:
-        open_: list[list[np.ndarray]] = []
-        for columns in pair_columns(file):
-            ends = np.flatnonzero(columns[-2]) + 1
-            for part in zip(*(np.split(x, ends) for x in columns), strict=True):
-                if not len(part[0]):
-                    continue
-                open_.append(list(part))
-                if part[-2][-1]:
-                    yield from _episode(open_)
-                    open_ = []
-        yield from _episode(open_)
+        kind = kind_of(file)
+        late = is_late(kind, demo_actions)
+        for *obs, numbers, choices, reward, group, done, interrupted in recorded_episodes(file, kind, demo_actions):
+            action = Action(*(x[1:] if late else x[:-1] for x in (numbers, choices)))
+            over, cut = bool(done[-1]), bool(interrupted[-1])
+            yield Episode(tuple(obs), action, reward[1:], group[1:], over and not cut, over and cut)
 
 
-def _episode(parts: list[list[np.ndarray]]) -> Iterator[Episode]:
-    if sum(len(part[0]) for part in parts) < 2:
-        return
-    *obs, numbers, choices, reward, group, done, interrupted = (
-        np.concatenate(columns) for columns in zip(*parts, strict=True)
-    )
-    over, cut = bool(done[-1]), bool(interrupted[-1])
-    yield Episode(tuple(obs), Action(numbers[:-1], choices[:-1]), reward[1:], group[1:], over and not cut, over and cut)
+def recorded_episodes(file: Path, kind: Kind, demo_actions: str) -> Iterator[list[np.ndarray]]:
+    """Yield the columns of `agent_columns` episode by episode, of two pairs at least. Raises DemonstrationError."""
+    unfinished: dict[int, list[list[np.ndarray]]] = {}  # by agent
+    for agent, columns in agent_columns(file, kind, demo_actions):
+        ends = np.flatnonzero(columns[-2]) + 1
+        for part in zip(*(np.split(x, ends) for x in columns), strict=True):
+            if not len(part[0]):
+                continue
+            parts = unfinished.pop(agent, [])
+            parts.append(list(part))
+            if part[-2][-1]:
+                yield from _joined(parts)
+            else:
+                unfinished[agent] = parts
+        if len(unfinished) > AGENTS:
+            yield from _joined(unfinished.pop(next(iter(unfinished))))
+    for parts in unfinished.values():
+        yield from _joined(parts)
+
+
+def _joined(parts: list[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
+    if sum(len(part[0]) for part in parts) > 1:
+        yield [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
 
 def pairs_of(found: Iterable[Episode]) -> Iterator[Pair]:
-    """What `write` takes."""
+    """Yield the pairs that `write` takes. Behind an episode without an end those of another agent follow."""
+    agent = 0
     for episode in found:
         action, length = episode.action, len(episode.reward)
+        over = episode.terminated or episode.truncated
         for time in range(length + 1):
             paid = (float(episode.reward[time - 1]), float(episode.group_reward[time - 1])) if time else (0.0, 0.0)
-            seen, over = [x[time] for x in episode.obs], episode.terminated or episode.truncated
+            pair = Pair([x[time] for x in episode.obs], (), (), *paid, agent=agent)
             if time < length:
-                yield Pair(seen, action.continuous[time], action.discrete[time], *paid)
+                yield pair._replace(continuous=action.continuous[time], discrete=action.discrete[time])
             elif over:
-                yield Pair(seen, (), (), *paid, done=True, interrupted=episode.truncated)
+                yield pair._replace(done=True, interrupted=episode.truncated)
             else:
                 nothing = [0.0] * action.continuous.shape[1], [0] * action.discrete.shape[1]
-                yield Pair(seen, *nothing, *paid)
+                yield pair._replace(continuous=nothing[0], discrete=nothing[1])
+        agent += not over

@@ -1,47 +1,46 @@
-"""Reading `.demo` files, what Unity's Demonstration Recorder writes.
+"""Demonstrations as training reads them: the decisions of a `.demo` file or of a folder of them.
 
-A message before which its length stands, three kinds of them: at byte 0 the header, at byte 33 what the agent's brain
-is, then one pair of what the agent saw and did for each decision. The reward of a decision, and whether its episode
-ended, stand in the next pair; so the last pair of a file is no decision.
+Row t holds the observation and the action of decision t, its reward, and whether the episode ended with it. Of Unity's
+recordings the action is that of the pair behind the observation's, see `records`, unless `demo_actions` says otherwise.
+The last pair of an agent is no decision: what followed it is not known.
 
-Parity. Rows equal ML-Agents' 1.1.0, with two exceptions: files of a folder are not joined at their borders, and a pair
-that ends an episode, in which nothing was decided, is marked (`terminal`). A header that counts more pairs than there
-are is an error here; there the rest is missing in silence.
+Parity. With `demo_actions: as_recorded` rows equal ML-Agents' 1.1.0, with two exceptions: files of a folder are not
+joined at their borders, and a pair that ends an episode, in which nothing was decided, is marked (`terminal`). A header
+that counts more pairs than there are is an error here; there the rest is missing in silence. Different on purpose:
+Unity's actions are moved to their observations, and pairs of two agents are never joined.
 """
 
 from __future__ import annotations
 
-import mmap
+import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from jaxrl.demonstrations.columns import Columns, passing_place, place_of, written
-from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.envs.protobuf import messages
-from jaxrl.envs.sensors import WireSpec
-from jaxrl.envs.unity.decode import decode_spec
-from jaxrl.envs.unity.observations import AgentError, decode_sensors
-from jaxrl.types import Action, ActionSpec, BehaviorSpec, JaxrlError
+from jaxrl.demonstrations.records import (
+    TEAM,
+    ActionError,
+    DemonstrationError,
+    EmptyRecordingError,
+    Kind,
+    Recorder,
+    kind_of,
+    record_columns,
+)
+from jaxrl.settings.demonstrations import AS_RECORDED, DETECT, NEXT_RECORD
+from jaxrl.types import Action, ActionSpec, BehaviorSpec
 
-BRAIN = 33
-"""Byte at which the brain's parameters begin: the zone before is the header's, rewritten as a recording ends."""
-VERSIONS = (0, 1)
+log = logging.getLogger(__name__)
+
 SHIPPED = "demo:"
 """Before the name of demonstrations that come with jaxrl."""
+AGENTS = 256
+"""Agents of one file that are followed at once. Behind more of them, whoever was silent longest counts as gone."""
 _EXPERTS = Path(__file__).parent / "experts"  # made by benchmarks/make_demonstrations.py
-_TOGETHER = 512  # pairs turned into arrays at once: more of them leave the caches
-_NOT_A_DEMO = "is it a .demo file of Unity's Demonstration Recorder?"
-
-
-class DemonstrationError(JaxrlError):
-    """Demonstrations that cannot be used. The text names the file, and the pair from 0 on."""
 
 
 class Demonstration(NamedTuple):
@@ -55,34 +54,40 @@ class Demonstration(NamedTuple):
     done: np.ndarray  # bool [n], the episode ended with the decision, also by interruption
     interrupted: np.ndarray  # bool [n]
     terminal: np.ndarray  # bool [n], no decision: the last that was seen of an episode. The original trains on them
-    last: np.ndarray  # bool [n], nothing of the same recording comes after it
+    last: np.ndarray  # bool [n], the next row does not follow it: another agent's, or of another recording
 
 
-def decisions(path: str, spec: BehaviorSpec, key: str = "") -> Demonstration:
-    """The decisions of `remembered` for agents with this spec; `key` of the settings names the path.
+def decisions(
+    path: str, spec: BehaviorSpec, key: str = "", demo_actions: str = DETECT, actions: bool = True
+) -> Demonstration:
+    """Return the decisions of `remembered` for agents with this spec; `key` of the settings names the path.
 
     Raises DemonstrationError: as `read`, and for recordings of another kind of agent.
     """
-    found = remembered(path)
+    demonstration = remembered(path, demo_actions, actions)
     try:
-        check_same_spec(path, found.spec, spec)
+        check_same_spec(path, demonstration.spec, spec)
     except DemonstrationError as error:
         mend = "record this agent, or name demonstrations of it"
         raise DemonstrationError(f"{key}{': ' * bool(key)}{error}: {mend}") from None
-    return found
+    return demonstration
 
 
-def read(path: str | Path) -> Demonstration:
-    """A `.demo` file, or all in a folder, by name, also what is `terminal`.
+def read(path: str | Path, demo_actions: str = DETECT) -> Demonstration:
+    """Return a `.demo` file, or all in a folder, by name, also what is `terminal`.
+
+    Args:
+      path: file or folder. Files of a folder in which nothing is decided are left out with a warning.
+      demo_actions: `detect`, `as_recorded` or `next_record`, as in the settings.
 
     Raises DemonstrationError: no such file, one that is cut off, foreign or of an unknown version, numbers that are
-    none, no end of an episode in any of them, or recordings of different behaviors in one folder.
+    none, no decision in any of them, or recordings of different behaviors in one folder.
     """
-    return _gathered(path, files(path), passing_place(), ends=True)
+    return _gathered(path, recordings(path), passing_place(), demo_actions, ends=True, checked=True)
 
 
 def files(path: str | Path) -> list[Path]:
-    """The file, or the `.demo` files of the folder by name; of `demo:NAME` the one that comes with jaxrl.
+    """Return the file, or the `.demo` files of the folder by name; of `demo:NAME` the one that comes with jaxrl.
 
     Raises DemonstrationError where there are none.
     """
@@ -90,13 +95,34 @@ def files(path: str | Path) -> list[Path]:
         return [_shipped(str(path).removeprefix(SHIPPED))]
     path = Path(path)
     if path.is_dir():
-        found = sorted(file for file in path.iterdir() if file.suffix == ".demo" and file.is_file())
-        if not found:
+        paths = sorted(file for file in path.iterdir() if file.suffix == ".demo" and file.is_file())
+        if not paths:
             raise DemonstrationError(f"{path}: there is no .demo file in this folder, expected at least one")
-        return found
+        return paths
     if not path.is_file():
         raise DemonstrationError(f"{path}: there is no such file or folder of demonstrations")
     return [path]
+
+
+def recordings(path: str | Path) -> list[Path]:
+    """Return those of `files` that hold a decision, and warn of the others of a folder.
+
+    Raises DemonstrationError: as `files`, for a file that is no recording, and where no file holds a decision.
+    """
+    good, empty = [], []
+    for file in files(path):
+        try:
+            kind_of(file)
+            good.append(file)
+        except EmptyRecordingError as error:
+            empty.append(error)
+    if not good and len(empty) == 1:
+        raise empty[0]
+    if not good:
+        raise DemonstrationError(f"{path}: none of its {len(empty)} .demo files holds a decision: record at least one")
+    for error in empty:
+        log.warning("%s. This file is left out.", error)
+    return good
 
 
 def _shipped(name: str) -> Path:
@@ -106,57 +132,67 @@ def _shipped(name: str) -> Path:
     return _EXPERTS / f"{name}.demo"
 
 
-def remembered(path: str) -> Demonstration:
-    """`read` without what is `terminal`, once for the same files: a signal and cloning often share them.
+def remembered(path: str, demo_actions: str = DETECT, actions: bool = True) -> Demonstration:
+    """Return `read` without what is `terminal`, once for the same files: a signal and cloning often share them.
 
-    Large ones are read once for all processes, see `columns`. Raises DemonstrationError.
+    Large ones are read once for all processes, see `columns`. Without `actions`, those that are missing or wrong are
+    zeros. Raises DemonstrationError.
     """
-    return _read_once(path, tuple((str(x), x.stat().st_mtime_ns, x.stat().st_size) for x in files(path)))
+    version = tuple((str(x), x.stat().st_mtime_ns, x.stat().st_size) for x in files(path))
+    try:
+        return _read_once(path, version, demo_actions, True)
+    except ActionError:
+        if actions:
+            raise
+        return _read_once(path, version, demo_actions, False)
 
 
 @lru_cache(maxsize=4)
-def _read_once(path: str, version: Any) -> Demonstration:
-    found = files(path)
-    folder = place_of(path, version)
-    known = written(folder) if folder.is_dir() else None
-    if known is not None:
-        return _of_columns(kind_of(found[0]), known)
-    return _gathered(path, found, folder, ends=False)
+def _read_once(path: str, version: Any, demo_actions: str, checked: bool) -> Demonstration:
+    paths = recordings(path)
+    kinds = [kind_of(file) for file in paths]
+    late = sum(is_late(kind, demo_actions) for kind in kinds)
+    if late and demo_actions == DETECT:
+        log.info(
+            "%s: %d of %d files are recorded by Unity, which writes each action one record late: actions are moved to "
+            "their observations. demo_actions: as_recorded pairs them as ML-Agents does.", path, late, len(paths),
+        )  # fmt: skip
+    folder = place_of(path, (demo_actions, checked), version)
+    columns = written(folder) if folder.is_dir() else None
+    if columns is not None:
+        return _of_columns(kinds[0], columns)
+    return _gathered(path, paths, folder, demo_actions, ends=False, checked=checked)
 
 
-def _gathered(path: str | Path, found: list[Path], folder: Path, *, ends: bool) -> Demonstration:
-    """All rows of the files; with `ends` also what is `terminal`."""
-    columns, first, over = Columns(folder), kind_of(found[0]), False
+def _gathered(
+    path: str | Path, paths: list[Path], folder: Path, demo_actions: str, *, ends: bool, checked: bool
+) -> Demonstration:
+    """Return all rows of the files; with `ends` also what is `terminal`."""
+    columns, first = Columns(folder), kind_of(paths[0])
     try:
-        for file in found:
+        for file in paths:
             kind = kind_of(file)
-            if kind.behavior != first.behavior:
+            if _without_team(kind) != _without_team(first):
                 raise DemonstrationError(
                     f"{path}: demonstrations of two behaviors, {first.behavior!r} and {kind.behavior!r} ({file.name}): "
                     "a folder has those of one"
                 )
-            check_same_spec(file, kind.spec, first.spec, found[0].name)
-            for piece in _pieces(file):
-                *_, done, _, terminal, _ = piece
-                over |= bool(done.any())
+            check_same_spec(file, kind.spec, first.spec, paths[0].name)
+            for piece in _pieces(file, kind, demo_actions, checked):
+                *_, terminal, _ = piece
                 columns.add(piece if ends or not terminal.any() else [x[~terminal] for x in piece])
-        if not over:
-            raise DemonstrationError(f"{path}: no episode ends in it: record at least one whole episode")
+        if not columns.rows:
+            raise DemonstrationError(f"{path}: there is no decision in it")
         gathered = _of_columns(first, columns.close())
     except OSError as error:
         raise DemonstrationError(f"{path}: what is read of it cannot be kept in {folder}: {error}") from error
     finally:
         columns.discard()
-    if not len(gathered.done):
-        raise DemonstrationError(f"{path}: there is no decision in it")
     return gathered
 
 
-class Kind(NamedTuple):
-    """Of whom a file is."""
-
-    behavior: str
-    spec: BehaviorSpec
+def _without_team(kind: Kind) -> str:
+    return kind.behavior.partition(TEAM)[0]
 
 
 def _of_columns(kind: Kind, columns: list[np.ndarray]) -> Demonstration:
@@ -164,182 +200,61 @@ def _of_columns(kind: Kind, columns: list[np.ndarray]) -> Demonstration:
     return Demonstration(kind.spec, kind.behavior, tuple(columns[:n]), Action(*columns[n : n + 2]), *columns[n + 2 :])
 
 
-@contextmanager
-def _opened(file: Path) -> Iterator[Any]:
-    """Its bytes, mapped. Raises DemonstrationError."""
-    try:
-        size = file.stat().st_size
-        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield data
-    except (OSError, ValueError) as error:
-        if isinstance(error, ValueError) and size:
-            raise
-        why = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else f"it is empty; {_NOT_A_DEMO}"
-        raise DemonstrationError(f"{file}: {why}") from error
+def is_late(kind: Kind, demo_actions: str) -> bool:
+    """Return whether the action of an observation stands in the next pair of its agent."""
+    return demo_actions == NEXT_RECORD or (demo_actions == DETECT and kind.recorder is Recorder.UNITY)
 
 
-def _begun(file: Path, data: Any) -> tuple[int, WireSpec, str, int]:
-    """How many pairs the header counts, what its first pair shows, the behavior, and where the pairs begin."""
-    kinds = messages()
-    header = _message(file, kinds.DemonstrationMetaProto, data, 0, "the header")[0]
-    if header.api_version not in VERSIONS:
-        raise DemonstrationError(f"{file}: version {header.api_version}, expected 0 or 1; {_NOT_A_DEMO}")
-    brain, at = _message(file, kinds.BrainParametersProto, data, BRAIN, "the brain's parameters")
-    if at == len(data):
-        raise DemonstrationError(f"{file}: 0 pairs are not one decision; {_NOT_A_DEMO}")
-    pair = _message(file, kinds.AgentInfoActionPairProto, data, at, "pair 0")[0]
-    try:
-        wire = decode_spec(brain.brain_name, brain, pair.agent_info)
-    except EnvironmentFailure as error:
-        raise DemonstrationError(f"{file}: pair 0: {error}") from error
-    return header.number_steps, wire, brain.brain_name, at
+def agent_columns(
+    file: Path, kind: Kind, demo_actions: str, checked: bool = True
+) -> Iterator[tuple[int, list[np.ndarray]]]:
+    """Yield the pairs of a file, some hundred of one agent at a time: its id and the columns of `record_columns`.
 
-
-def kind_of(file: Path) -> Kind:
-    """What stands before its second pair. Raises DemonstrationError."""
-    with _opened(file) as data:
-        _, wire, behavior, _ = _begun(file, data)
-    return Kind(behavior, wire.behavior)
-
-
-def _pieces(file: Path) -> Iterator[list[np.ndarray]]:
-    """The rows of a file, some hundred at a time, in the order of `Demonstration`'s arrays.
-
-    A decision's reward and ending stand in the pair after it, so that the last of some waits for the next ones.
+    Pairs of several agents may alternate. As the original pairs them all are one agent's. Raises DemonstrationError.
     """
-    before, piece = None, None
-    for *shown, reward, _, done, interrupted in pair_columns(file):
-        shown.append(done)  # of what is seen here: nothing is decided there
+    for *columns, agents in record_columns(file, late=is_late(kind, demo_actions), checked=checked):
+        if demo_actions == AS_RECORDED or (agents == agents[0]).all():
+            yield 0 if demo_actions == AS_RECORDED else int(agents[0]), columns
+            continue
+        for agent in dict.fromkeys(agents.tolist()):
+            yield agent, [x[agents == agent] for x in columns]
+
+
+def _pieces(file: Path, kind: Kind, demo_actions: str, checked: bool) -> Iterator[list[np.ndarray]]:
+    """Yield the rows of a file, some hundred at a time, in the order of `Demonstration`'s arrays.
+
+    A decision's reward and ending stand in its agent's next pair, so that the last of some waits for the next ones.
+    """
+    waiting: dict[int, list[np.ndarray]] = {}
+    late, piece, previous = is_late(kind, demo_actions), None, None
+    for agent, columns in agent_columns(file, kind, demo_actions, checked):
+        before = waiting.pop(agent, None)
         if before is not None:
-            shown = [np.concatenate(columns) for columns in zip(before, shown, strict=True)]
-        else:
-            reward, done, interrupted = reward[1:], done[1:], interrupted[1:]
+            columns = [np.concatenate(both) for both in zip(before, columns, strict=True)]
+        waiting[agent] = [x[-1:] for x in columns]
+        if len(waiting) > AGENTS:
+            del waiting[next(iter(waiting))]
+        if len(columns[0]) < 2:
+            continue
         if piece is not None:
+            piece[-1][-1] = agent != previous
             yield piece
-        *seen, terminal = [x[:-1] for x in shown]
-        piece = [*seen, reward, done, interrupted, terminal, np.zeros(len(reward), bool)]
-        before = [x[-1:] for x in shown]
-    assert piece is not None  # `pair_columns` has looked
-    piece[-1][-1:] = True
-    yield piece
+        piece, previous = _rows(columns, late), agent
+    if piece is not None:
+        piece[-1][-1] = True
+        yield piece
 
 
-def pair_columns(file: Path) -> Iterator[list[np.ndarray]]:
-    """The pairs of a file as they stand there, some hundred at a time.
-
-    Observations, continuous and discrete actions, rewards and group rewards of the decision before, whether the
-    episode ended, and whether by interruption. Raises DemonstrationError.
-    """
-    with _opened(file) as data:
-        number, wire, _, at = _begun(file, data)
-        count = 0
-        for pairs in _chunks(file, data, at, number):
-            yield _arrays(file, wire, pairs, count)
-            count += len(pairs)
-        if count < 2:
-            raise DemonstrationError(f"{file}: {count} pairs are not one decision; {_NOT_A_DEMO}")
-        if count < number:
-            raise DemonstrationError(f"{file}: it ends after {count} of {number} pairs: it was cut off")
-
-
-def _chunks(file: Path, data: Any, at: int, number: int) -> Iterator[list[Any]]:
-    """The pairs, as many as the header says; 0, as a recording that was not closed leaves it, says all there are."""
-    kind, pairs, count, end = messages().AgentInfoActionPairProto, [], 0, len(data)
-    while at < end and (not number or count < number):
-        start, stop = at + 2, end + 1
-        if start <= end and data[at] > 0x7F >= data[at + 1]:  # two bytes of length, as of most: a call saved for each
-            stop = start + (data[at] & 0x7F | data[at + 1] << 7)
-        pair = None
-        if stop <= end:
-            with suppress(DecodeError):  # which `_message` explains
-                pair, at = kind.FromString(data[start:stop]), stop
-        if pair is None:
-            pair, at = _message(file, kind, data, at, f"pair {count}")
-        pairs.append(pair)
-        count += 1
-        if len(pairs) == _TOGETHER:
-            yield pairs
-            pairs = []
-    if pairs:
-        yield pairs
-
-
-def _arrays(file: Path, wire: WireSpec, pairs: list[Any], first: int) -> list[np.ndarray]:
-    """See `pair_columns`."""
-    infos = [pair.agent_info for pair in pairs]
-    try:
-        obs = decode_sensors(infos, wire.sensors)
-    except AgentError as error:
-        raise DemonstrationError(f"{file}: pair {first + error.row}: {error}") from error
-    reward = np.array([info.reward for info in infos], np.float32)
-    done = np.array([info.done for info in infos])
-    if not np.isfinite(reward).all():
-        raise DemonstrationError(f"{file}: pair {first + int(np.argmin(np.isfinite(reward)))}: its reward is no number")
-    return [
-        *obs,
-        *_actions(file, wire.action, pairs, done, first),
-        reward,
-        np.array([info.group_reward for info in infos], np.float32),
-        done,
-        np.array([x.max_step_reached for x in infos]),
-    ]
-
-
-def _actions(file: Path, spec: ActionSpec, pairs: list[Any], done: np.ndarray, first: int) -> Action:
-    """Of the fields that players of today fill, else of the one that those before hybrid actions did."""
-    sizes = spec.continuous_size, len(spec.discrete_branches)
-    infos = [pair.action_info for pair in pairs]
-    numbers, choices = [x.continuous_actions for x in infos], [x.discrete_actions for x in infos]
-    if all(len(x) == sizes[0] for x in numbers) and all(len(x) == sizes[1] for x in choices):
-        found = (
-            np.fromiter(chain.from_iterable(numbers), np.float32).reshape(len(pairs), sizes[0]),
-            np.fromiter(chain.from_iterable(choices), np.int32).reshape(len(pairs), sizes[1]),
-        )
-    else:
-        found = _mixed_actions(file, sizes, infos, done, first)
-    bad = ~np.isfinite(found[0]).all(-1) | ((found[1] < 0) | (found[1] >= np.array(spec.discrete_branches))).any(-1)
-    if bad.any():
-        raise DemonstrationError(f"{file}: pair {first + int(bad.argmax())}: an action that the agent does not have")
-    return Action(*found)
-
-
-def _mixed_actions(file: Path, sizes: tuple[int, int], infos: list[Any], done: np.ndarray, first: int) -> Any:
-    """The same where pairs differ: old ones, and ends of episodes without any."""
-    found = np.zeros((len(infos), sizes[0]), np.float32), np.zeros((len(infos), sizes[1]), np.int32)
-    for row, info in enumerate(infos):
-        parts = list(info.continuous_actions), list(info.discrete_actions)
-        if not parts[0] and not parts[1]:
-            old = list(info.vector_actions_deprecated)
-            parts = (old, []) if sizes[0] else ([], old)
-        for column, part, size in zip(found, parts, sizes, strict=True):
-            if len(part) == size:
-                column[row] = part
-            elif not done[row]:  # where an episode ends nothing was decided
-                raise DemonstrationError(f"{file}: pair {first + row}: an action of {len(part)} numbers, not {size}")
-    return found
-
-
-def _message(file: Path, kind: Any, data: Any, at: int, what: str) -> tuple[Any, int]:
-    """The message at this byte, before which its length stands in groups of seven bits; and where the next begins."""
-    length, start = 0, at
-    for shift in range(0, 35, 7):
-        if at >= len(data):
-            raise DemonstrationError(f"{file}: it is cut off in the length of {what}, at byte {start}; {_NOT_A_DEMO}")
-        length |= (data[at] & 0x7F) << shift
-        at += 1
-        if data[at - 1] < 0x80:
-            break
-    if at + length > len(data):
-        text = f"{what} would have {length} bytes, of which {len(data) - at} are there"
-        raise DemonstrationError(f"{file}: it is cut off at byte {start}: {text}; {_NOT_A_DEMO}")
-    try:
-        return kind.FromString(data[at : at + length]), at + length
-    except DecodeError as error:
-        raise DemonstrationError(f"{file}: {what} at byte {start} is no message; {_NOT_A_DEMO}") from error
+def _rows(columns: list[np.ndarray], late: bool) -> list[np.ndarray]:
+    """Return the decisions of n + 1 pairs of one agent: n rows."""
+    *obs, numbers, choices, reward, _, done, interrupted = columns
+    actions = [x[1:] if late else x[:-1] for x in (numbers, choices)]
+    seen = [x[:-1] for x in obs]
+    return [*seen, *actions, reward[1:], done[1:], interrupted[1:], done[:-1], np.zeros(len(done) - 1, bool)]
 
 
 def check_same_spec(file: Path | str, found: BehaviorSpec, wanted: BehaviorSpec, whose: str = "the agent") -> None:
-    """What has to be equal; names and the like may differ, as in the original."""
+    """Raise DemonstrationError where specs differ in more than names and the like, as in the original."""
     if found.action != wanted.action:
         got, here = (_in_words(spec.action) for spec in (found, wanted))
         raise DemonstrationError(f"{file}: recorded with {got}, expected {here}, as {whose} has")

@@ -1,4 +1,4 @@
-"""Writing `.demo` files as Unity's Demonstration Recorder does, for this reader and that of ML-Agents."""
+"""Writing `.demo` files for this reader and that of ML-Agents: each action stands beside its observation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from jaxrl import unfinished
-from jaxrl.demonstrations.reading import BRAIN, DemonstrationError
+from jaxrl.demonstrations.records import BRAIN, MARK, DemonstrationError
 from jaxrl.envs.player.messages import channel_mapping, encode_png, varint
 from jaxrl.envs.protobuf import messages
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
@@ -32,6 +32,7 @@ class Pair(NamedTuple):
     group_reward: float = 0.0
     done: bool = False  # the episode ended: the next pair is the first of another
     interrupted: bool = False  # by a limit of time, not by what happened
+    agent: int = 0  # pairs of another agent do not follow those of this one
 
 
 def write(path: str | Path, behavior: str, spec: BehaviorSpec, pairs: Iterable[Pair]) -> int:
@@ -55,6 +56,7 @@ def _write(path: Path, file: IO[bytes], behavior: str, spec: BehaviorSpec, pairs
     brain.action_spec.num_continuous_actions = spec.action.continuous_size
     brain.action_spec.num_discrete_actions = len(spec.action.discrete_branches)
     brain.action_spec.discrete_branch_sizes.extend(spec.action.discrete_branches)
+    brain.action_spec.action_descriptions.append(MARK)
     steps, episodes, total = 0, 0, 0.0
     file.write(bytes(BRAIN))
     file.write(_delimited(brain))
@@ -77,7 +79,7 @@ def _message(path: Path, kinds: Any, spec: BehaviorSpec, pair: Pair, number: int
     message = kinds.AgentInfoActionPairProto()
     info, sizes = message.agent_info, (spec.action.continuous_size, len(spec.action.discrete_branches))
     info.reward, info.group_reward = pair.reward, pair.group_reward
-    info.done, info.max_step_reached = pair.done, pair.interrupted
+    info.done, info.max_step_reached, info.id = pair.done, pair.interrupted, pair.agent
     given = list(pair.continuous), list(pair.discrete)
     if pair.done and not any(given):
         given = [0.0] * sizes[0], [0] * sizes[1]

@@ -80,7 +80,10 @@ def make_strikers_vs_goalie(settings: SoccerSettings = USUAL) -> JaxScene:
 
     return JaxScene(
         name="StrikersVsGoalie",
-        parts=tuple(BehaviorPart(name, _SPEC, of.stop - of.start) for name, of in _SIZES.items()),
+        parts=tuple(
+            BehaviorPart(name, _SPEC, of.stop - of.start, first_team=team)
+            for team, (name, of) in enumerate(_SIZES.items())
+        ),
         parameters=defaults,
         reset=reset,
         step=step,

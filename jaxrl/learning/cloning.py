@@ -12,7 +12,7 @@ the rate that the one before it has set), memories that begin with zeros in each
 not looked at. Different on purpose: the policies of PPO and its like, which act with a third of what they draw, are
 led to three times the demonstrated action, so that they act as the demonstrations do; the original leads them to the
 action itself, and they act with a third of it. What fills up a sequence is not learned from. The last observations of
-episodes are left out, as in `rewards.gail`.
+episodes are left out, and actions of Unity's recordings are moved to their observations, as in `rewards.gail`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def bind_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied)
 
     memory = settings.network_settings.memory
     length = 1 if memory is None else memory.sequence_length
-    laid = in_sequences(decisions(section.demo_path, spec, "behavioral_cloning.demo_path"), length)
+    shown = decisions(section.demo_path, spec, "behavioral_cloning.demo_path", section.demo_actions)
+    laid = in_sequences(shown, length)
     return make_cloning(spec, settings, copied, as_wanted(copied, laid), laid.places.shape)
 
 

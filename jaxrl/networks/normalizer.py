@@ -1,9 +1,13 @@
 """Running mean and variance of vector observations (ML-Agents' normaliser; Chan, Golub & LeVeque 1983).
 
-State per observation: mean, M2 (the sum of squared deviations) and count, at first 0, 1 and 1. A batch of n rows gives
-    count' = count + n,  mean' = mean + Σ (x - mean) / count',  M2' = M2 + Σ (x - mean') (x - mean)
+State per observation: mean, M2 (the sum of squared deviations) and count, at first 0, 1 and 1: a row of zeros, as in
+ML-Agents. With `normalize_from_data` they are 0 at first. A batch of n rows with mean b and squared deviations S gives
+    count' = count + n,  mean' = mean + (b - mean) n / count',  M2' = M2 + S + (b - mean)² count n / count'
 and an observation is shown to the networks as clip((x - mean) / sqrt(M2 / count), -5, 5).
 Nothing here is learned by gradient. All arrays are float32; F is the size of one observation.
+
+This is ML-Agents' update, M2' = M2 + Σ (x - mean') (x - mean), in a form that float32 can add up: there b - mean and
+S are lost among products of the size of x² where observations are far from 0.
 """
 
 from __future__ import annotations
@@ -17,10 +21,13 @@ import numpy as np
 from jaxrl.networks.encoders import as_float
 from jaxrl.networks.onnx_graph import OnnxGraph
 from jaxrl.networks.shapes import as_row
+from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import BehaviorSpec
 
 CLIP = 5.0
 _PART = 2**16  # rows of a large array taken in at once
+_LEAST = 2.0**-22
+"""Deviation over mean below which it is rounding: float32 tells numbers of one size apart by 2^-24 to 2^-23 of it."""
 
 
 @flax.struct.dataclass
@@ -36,9 +43,39 @@ States = tuple[NormalizerState | None, ...]
 """One entry per observation of a behavior; None where it is shown as it is."""
 
 
-def init(size: int) -> NormalizerState:
-    """State before any data: mean 0, M2 1, count 1."""
-    return NormalizerState(mean=jnp.zeros(size), m2=jnp.ones(size), count=jnp.ones(()))
+def init(size: int, *, from_data: bool = False) -> NormalizerState:
+    """Return the state before any data: mean 0, M2 1, count 1; `from_data`: all 0, nothing is known."""
+    weight = 0.0 if from_data else 1.0
+    return NormalizerState(mean=jnp.zeros(size), m2=jnp.full(size, weight), count=jnp.asarray(weight))
+
+
+def moments(x: jax.Array, mask: jax.Array | None, near: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Compute number, mean and sum of squared deviations of rows x [..., F] where the mask [...] holds.
+
+    What stands elsewhere is ignored, even NaN. The mean is that less `near` [F], a number about where the rows lie:
+    sums of differences are exact where sums of large numbers are not, and so is what is left over after one pass.
+
+    Returns:
+      Float32 [], [F] and [F]; all 0 where the mask holds nowhere.
+
+    Raises:
+      AssertionError: another F or another shape of the mask.
+    """
+    size = near.shape[0]
+    chex.assert_axis_dimension(x, -1, size)
+    rows = as_float(x).reshape(-1, size)
+    if mask is None:
+        mask = jnp.ones(x.shape[:-1], bool)
+    chex.assert_shape(mask, x.shape[:-1])
+    valid = mask.reshape(-1, 1).astype(bool)
+    n = jnp.sum(valid.astype(jnp.float32))
+    least = jnp.maximum(n, 1.0)
+    away = jnp.where(valid, rows - as_row(near, rows), 0.0)
+    mean = jnp.sum(away, axis=0) / least
+    away = jnp.where(valid, away - as_row(mean, rows), 0.0)
+    rest = jnp.sum(away, axis=0)  # 0 but for rounding
+    m2 = jnp.sum(jnp.square(away), axis=0) - jnp.square(rest) / least
+    return n, mean + rest / least, jnp.maximum(m2, 0.0)
 
 
 def update(state: NormalizerState, x: jax.Array, mask: jax.Array | None) -> NormalizerState:
@@ -46,41 +83,52 @@ def update(state: NormalizerState, x: jax.Array, mask: jax.Array | None) -> Norm
 
     Raises AssertionError for another F or another shape of the mask.
     """
-    size = state.mean.shape[0]
-    chex.assert_axis_dimension(x, -1, size)
-    rows = as_float(x).reshape(-1, size)
-    if mask is None:
-        mask = jnp.ones(x.shape[:-1], bool)
-    chex.assert_shape(mask, x.shape[:-1])
-    valid = mask.reshape(-1, 1).astype(bool)
-    rows = jnp.where(valid, rows, 0.0)
-    count = state.count + jnp.sum(valid.astype(jnp.float32))
-    delta = jnp.where(valid, rows - as_row(state.mean, rows), 0.0)
-    mean = state.mean + jnp.sum(delta, axis=0) / count
-    m2 = state.m2 + jnp.sum((rows - as_row(mean, rows)) * delta, axis=0)
-    return NormalizerState(mean=mean, m2=m2, count=count)
+    n, shift, m2 = moments(x, mask, state.mean)
+    count = state.count + n
+    share = n / jnp.maximum(count, 1.0)
+    return NormalizerState(
+        mean=state.mean + shift * share, m2=state.m2 + m2 + jnp.square(shift) * (state.count * share), count=count
+    )
+
+
+def variance(state: NormalizerState) -> jax.Array:
+    """Compute the variance that observations are divided by, float32 [F]: M2 / count, 1 before any data.
+
+    Never 0: at least that of rounding, and 1 for a number that is always 0.
+    """
+    known = state.count > 0
+    told = jnp.where(known, state.m2 / jnp.where(known, state.count, 1.0), 1.0)
+    told = jnp.maximum(told, jnp.square(_LEAST * state.mean))
+    return jnp.where(told == 0, 1.0, told)
 
 
 def normalize(state: NormalizerState, x: jax.Array) -> jax.Array:
     """clip((x - mean) / sqrt(M2 / count), -5, 5) of x [..., F]; NaN stays NaN. Raises AssertionError for another F."""
     chex.assert_axis_dimension(x, -1, state.mean.shape[0])
-    scale = jax.lax.rsqrt(state.m2 / state.count)
+    scale = jax.lax.rsqrt(variance(state))
     x = as_float(x)
     return jnp.clip((x - as_row(state.mean, x)) * as_row(scale, x), -CLIP, CLIP)
 
 
 def normalize_onnx(graph: OnnxGraph, x: str, state: NormalizerState) -> str:
     """`normalize` of the tensor x [batch, F]; the statistics become constants of the file."""
-    scale = 1.0 / np.sqrt(np.asarray(state.m2, np.float64) / np.asarray(state.count, np.float64))
+    scale = 1.0 / np.sqrt(np.asarray(variance(state), np.float64))
     centred = graph.add("Sub", [x, graph.constant(f"{x}/mean", np.asarray(state.mean))], f"{x}/centered")
     scaled = graph.add("Mul", [centred, graph.constant(f"{x}/scale", scale)], f"{x}/scaled")
     return graph.add("Clip", [scaled], f"{x}/normalized", min=-CLIP, max=CLIP)
 
 
-def init_all(spec: BehaviorSpec, enabled: bool) -> States:
-    """States of a behavior: one per vector observation (goals included), all None when `normalize` is off."""
+def init_all(spec: BehaviorSpec, enabled: bool, *, from_data: bool = False) -> States:
+    """Return the states of a behavior: one per vector observation (goals included), all None without `enabled`."""
     vectors = [enabled and len(o.shape) == 1 for o in spec.observations]
-    return tuple(init(o.shape[0]) if v else None for o, v in zip(spec.observations, vectors, strict=True))
+    return tuple(
+        init(o.shape[0], from_data=from_data) if v else None for o, v in zip(spec.observations, vectors, strict=True)
+    )
+
+
+def init_for(spec: BehaviorSpec, network: NetworkSettings) -> States:
+    """Return `init_all` as `normalize` and `normalize_from_data` of a network say."""
+    return init_all(spec, network.normalize, from_data=network.normalize_from_data)
 
 
 def update_all(states: States, obs: tuple[jax.Array, ...], mask: jax.Array | None) -> States:

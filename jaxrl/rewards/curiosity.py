@@ -87,7 +87,7 @@ def make_curiosity(spec: BehaviorSpec, settings: CuriositySettings) -> RewardSig
     """The signal for agents with this spec. Its state holds the models, their optimizer, and whether they learned."""
     models = CuriosityModels(spec, settings.network_settings)
     apply_models: Callable[..., Any] = models.apply
-    shown = normalizer.init_all(spec, settings.network_settings.normalize)
+    shown = normalizer.init_for(spec, settings.network_settings)
 
     def init(key: jax.Array) -> dict[str, Any]:
         obs, width = one_row(spec), spec.action.continuous_size + spec.action.mask_size

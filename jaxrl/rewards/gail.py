@@ -25,7 +25,8 @@ alone, and of an image or of entities has one norm per pixel or feature (`whole_
 D sees, one per decision). Different on purpose: actions are compared as the environment has them, the original
 compares the policy's raw ones, three times as large; an end by interruption is no end on either side; masked rows do
 not count; the statistics of `normalize` are those of all demonstrations from the beginning; the last observations of
-episodes, which the original takes for decisions, are not among the demonstrations'.
+episodes, which the original takes for decisions, are not among the demonstrations'; in Unity's recordings each action
+is that of its observation, where the original compares that of the decision before, as `demo_actions: as_recorded`.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ class Discriminator(nn.Module):
 
 def make_gail(spec: BehaviorSpec, settings: GAILSettings) -> RewardSignal:
     """The signal for agents with this spec. Raises DemonstrationError for demonstrations that do not fit it."""
-    return gail(spec, settings, decisions(settings.demo_path, spec, "reward_signals.gail.demo_path"))
+    path, key = settings.demo_path, "reward_signals.gail.demo_path"
+    return gail(spec, settings, decisions(path, spec, key, settings.demo_actions, settings.use_actions))
 
 
 def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstration) -> RewardSignal:
@@ -108,7 +110,7 @@ def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstratio
     apply_network: Callable[..., Any] = Discriminator(spec, settings).apply
     over = demonstration.done & ~demonstration.interrupted
     pick = picker((demonstration.obs, demonstration.action, over))
-    known = normalizer.init_all(spec, settings.network_settings.normalize)
+    known = normalizer.init_for(spec, settings.network_settings)
     known = normalizer.update_in_parts(known, demonstration.obs)
 
     def experts(places: jax.Array) -> Decisions:

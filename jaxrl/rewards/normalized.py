@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrl.networks import normalizer
+from jaxrl.networks.normalizer import NormalizerState
 from jaxrl.rewards.interface import Metrics, RewardSignal
 from jaxrl.rollout.transitions import Transitions
 
@@ -32,11 +34,10 @@ class Paid(NamedTuple):
 
 
 def with_more(before: Paid, paid: jax.Array, mask: jax.Array) -> Paid:
-    """With what was `paid` where `mask`, both [...] (Chan, Golub & LeVeque 1983)."""
-    count = before.count + mask.sum(dtype=jnp.float32)
-    away = jnp.where(mask, paid - before.mean, 0.0)
-    mean = before.mean + away.sum() / jnp.maximum(count, 1.0)
-    return Paid(count, mean, before.m2 + (away * jnp.where(mask, paid - mean, 0.0)).sum())
+    """Take in what was `paid` where `mask`, both [...]."""
+    state = NormalizerState(mean=before.mean[None], m2=before.m2[None], count=before.count)
+    after = normalizer.update(state, paid[..., None], mask)
+    return Paid(after.count, after.mean[0], after.m2[0])
 
 
 def normalized(made: RewardSignal) -> RewardSignal:

@@ -33,7 +33,7 @@ def make_rnd(spec: BehaviorSpec, settings: RNDSettings) -> RewardSignal:
 
     def init(key: jax.Array) -> dict[str, Any]:
         predictor, target = (network.init(k, one_row(spec), ()) for k in jax.random.split(key))
-        statistics = normalizer.init_all(spec, settings.network_settings.normalize)
+        statistics = normalizer.init_for(spec, settings.network_settings)
         return {"params": predictor, "target": target, "optimizer": ADAM.init(predictor), "normalizer": statistics}
 
     def error(params: Any, state: dict[str, Any], seen: Transitions) -> jax.Array:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from jaxrl.settings.connectors import Connectors
+from jaxrl.settings.demonstrations import DemoActions
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.settings.records import ELO, EVALUATED, GROUP, EvaluationSettings, StopRules
 from jaxrl.settings.rewards import ExtrinsicSettings, RewardSignals
@@ -41,15 +42,6 @@ ScheduleType = Literal["linear", "constant"]
 def _countable(value: int) -> int:
     if value > LARGEST_STEP:
         raise expected(f"at most {LARGEST_STEP}, agent steps are counted in 32 bits")
-    return value
-
-
-def _steps_of_run(value: int) -> int:
-    if value > LARGEST_STEP:
-        raise expected(
-            f"at most {LARGEST_STEP}, agent steps are counted in 32 bits: for a run without end write {LARGEST_STEP} "
-            "with constant schedules, and stop it with Ctrl-C, which saves"
-        )
     return value
 
 
@@ -94,6 +86,11 @@ class BehavioralCloningSettings(Section):
     """Imitation of demonstrations beside reinforcement learning."""
 
     demo_path: Text = Field(description="demonstration file or folder")
+    demo_actions: DemoActions = Field(
+        default="detect",
+        description="where files have the action of an observation; detect: as who wrote them does; as_recorded: "
+        "beside it, as ML-Agents reads all files; next_record: in the agent's next record",
+    )
     steps: Integer = Field(default=0, ge=0, description="trainer steps over which cloning fades out; 0: never")
     strength: NonNegative = Field(default=1.0, description="factor on the policy's learning rate")
     samples_per_update: Integer = Field(default=0, ge=0, description="demonstration steps per update; 0: all")
@@ -132,6 +129,9 @@ class SelfPlaySettings(Section):
         default=0.5, description="share of games against the latest policy"
     )
     initial_elo: Number = Field(default=1200.0, description="rating at the first step")
+    result: Literal["final_reward", "return"] = unwritten(
+        "final_reward", "whose sign is the result of a game: what its last step paid, or the return of the episode"
+    )
     opponent_sampling: Literal["uniform", "pfsp"] = unwritten(
         "uniform", "which snapshot plays; pfsp (prioritised fictitious self-play): who wins more does so more often"
     )
@@ -176,9 +176,7 @@ class BehaviorSettings(Section):
     init_path: Text | None = Field(default=None, description="checkpoint to start from")
     keep_checkpoints: Integer = Field(default=5, description="checkpoints kept; 0 or less: all")
     even_checkpoints: Boolean = Field(default=False, description="spread keep_checkpoints evenly over max_steps")
-    max_steps: Annotated[Count, AfterValidator(_steps_of_run)] = Field(
-        default=500000, description="trainer steps of the whole run"
-    )
+    max_steps: CountedSteps = Field(default=500000, description="trainer steps of the whole run")
     checkpoint_interval: Count = Field(
         default=500000, validate_default=True, description="trainer steps between checkpoints"
     )

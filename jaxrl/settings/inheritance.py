@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from jaxrl.settings.behavior import Hyperparameters
+from jaxrl.settings.behavior import TYPES, BehaviorSettings, Hyperparameters
 from jaxrl.settings.section import Location
 
 EVERY_LISTED = "*"
@@ -60,48 +60,61 @@ def expand(overrides: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str
 
 
 def inherit(written: Mapping[str, Any], types: Mapping[str, type[Hyperparameters]]) -> dict[str, Any]:
-    """Merge each listed behavior over `default_settings`; what was written is merged, not what it resolves to."""
+    """Merge each listed behavior over `default_settings`, a whole behavior: its own defaults are inherited too.
+
+    So as in ML-Agents a default that follows from another key, as `beta_schedule`, is that of `default_settings`.
+    """
     default, behaviors = written.get("default_settings"), written.get("behaviors")
     if not isinstance(default, Mapping) or not isinstance(behaviors, Mapping):
         return dict(written)
+    resolved = resolve_behavior(default, types)
     merged = {
-        name: merge(_without_foreign_defaults(default, behavior, types), behavior)
-        for name, behavior in behaviors.items()
+        name: merge(_inheritable(default, resolved, behavior, types), behavior) for name, behavior in behaviors.items()
     }
     return {**written, "behaviors": merged}
 
 
-def _without_foreign_defaults(
-    default: Mapping[str, Any], behavior: Any, types: Mapping[str, type[Hyperparameters]]
-) -> Mapping[str, Any]:
-    """`default_settings` without hyperparameters that only its own trainer type has and that say what is said anyway.
+def resolve_behavior(written: Mapping[str, Any], types: Mapping[str, type[Hyperparameters]]) -> Mapping[str, Any]:
+    """Return the settings of a behavior with all defaults; as written where they are wrong, reported elsewhere."""
+    try:
+        return BehaviorSettings.model_validate(written, context={TYPES: types}).model_dump(mode="json")
+    except ValidationError:
+        return written
 
-    A resolved configuration.yaml spells out every default, also one that follows from another key; without this it
-    could not be read back where a behavior has another trainer type than `default_settings`.
+
+def _inheritable(
+    default: Mapping[str, Any], resolved: Mapping[str, Any], behavior: Any, types: Mapping[str, type[Hyperparameters]]
+) -> Mapping[str, Any]:
+    """Return the part of the resolved `default_settings` that a behavior, perhaps of another trainer type, begins with.
+
+    Another trainer type takes the hyperparameters that were written, and those that it has with the same default.
+    A written one that it lacks, a mistake, is left out where the value is usual: a resolved configuration.yaml spells
+    out every default.
     """
-    hyperparameters = default.get("hyperparameters")
-    if not isinstance(behavior, Mapping) or not isinstance(hyperparameters, Mapping):
-        return default
-    mine, theirs = (types.get(str(written.get("trainer_type", ""))) for written in (behavior, default))
+    theirs_name, everything = resolved.get("trainer_type"), resolved.get("hyperparameters")
+    if not isinstance(behavior, Mapping) or not isinstance(everything, Mapping):
+        return resolved
+    mine, theirs = (types.get(str(name)) for name in (behavior.get("trainer_type", theirs_name), theirs_name))
     if mine is None or theirs is None or mine is theirs:
-        return default
-    shared = {key: value for key, value in hyperparameters.items() if key in mine.model_fields}
-    usual = {key: field.default for key, field in theirs.model_fields.items() if key not in mine.model_fields}
-    resolved = _resolved(theirs, shared)
+        return resolved
+    written, fields = default.get("hyperparameters") or {}, mine.model_fields
+    implied = _implied(theirs, {key: value for key, value in written.items() if key in fields})
     kept = {
         key: value
-        for key, value in hyperparameters.items()
-        if key not in usual or value not in (usual[key], resolved.get(key, usual[key]))
+        for key, value in everything.items()
+        if (key in fields and (key in written or fields[key].default == theirs.model_fields[key].default))
+        or (key not in fields and key in written and value not in implied.get(key, ()))
     }
-    return {**default, "hyperparameters": kept}
+    return {**resolved, "hyperparameters": kept}
 
 
-def _resolved(kind: type[Hyperparameters], written: Mapping[str, Any]) -> dict[str, Any]:
-    """All hyperparameters where these are written; none where they are wrong, which is reported elsewhere."""
+def _implied(kind: type[Hyperparameters], written: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return the usual values of each hyperparameter: its default, and what it has where these are written."""
     try:
-        return kind.model_validate(written).model_dump(mode="json")
+        resolved = kind.model_validate(written).model_dump(mode="json")
     except ValidationError:
-        return {}
+        resolved = {}
+    return {key: (field.default, resolved.get(key, field.default)) for key, field in kind.model_fields.items()}
 
 
 def settle_start(written: Mapping[str, Any], overrides: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from jaxrl import trust
 from jaxrl.settings.behavior import TYPES, BehaviorSettings, Hyperparameters
 from jaxrl.settings.environment_parameters import Curriculum
+from jaxrl.settings.ignored_keys import drop_ignored
 from jaxrl.settings.inheritance import EVERY_LISTED, expand, inherit, is_written, merge, settle_start
 from jaxrl.settings.original import as_comment, split
 from jaxrl.settings.reading import read_yaml
@@ -32,6 +33,7 @@ def load_run_settings(
     hyperparameter_types: Mapping[str, type[Hyperparameters]],
     *,
     of_folder: bool = False,
+    strict: bool = False,
 ) -> RunSettings:
     """Settings of a run: `overrides` over the file at `path` over built-in defaults.
 
@@ -39,16 +41,23 @@ def load_run_settings(
     the file lists. `hyperparameter_types` maps each trainer type to the class of its hyperparameters. Without a file,
     every behavior is trained with built-in defaults, after a warning. What is odd but usable is logged as a warning.
     The file is one that the user wrote or chose, so that code which it names is imported; `of_folder`: it lies in the
-    folder of a run, whoever made that (`jaxrl.trust`), and nobody is warned of what was trained.
+    folder of a run, whoever made that (`jaxrl.trust`), and nobody is warned of what was trained. `strict`: unknown keys
+    that ML-Agents passes over are refused, not warned of.
     Raises SettingsError, with all mistakes of the file at once, if anything is wrong; UntrustedError.
     """
     source = "command line" if path is None else str(Path(path).absolute())
-    written = {} if path is None else read_yaml(path)
+    doubled: list[str] = []
+    written = {} if path is None else read_yaml(path, doubled)
     if not of_folder:
         trust.ours(written, overrides)
     refuse_old_layout(written, source)
+    if doubled:
+        advice = "check indentation and colons, or run a YAML linter"
+        raise SettingsError([f"YAML error at {text}; {advice}" for text in doubled], source)
+    written, ignored = (written, []) if strict else drop_ignored(written)
     given = expand(overrides, written)
     resolved, warnings = _resolve(written, overrides, given, hyperparameter_types)
+    warnings += ignored
     if path is None:
         warnings.append("no configuration file: every behavior is trained with built-in defaults (trainer_type ppo)")
         resolved.setdefault("default_settings", {})
@@ -78,10 +87,11 @@ def _resolve(
         warnings.append("--deterministic concerns behaviors that the file lists; it lists none, so it has no effect")
     elif EVERY_LISTED in overrides.get("behaviors", {}) and written.get("default_settings") is not None:
         warnings.append("--deterministic concerns listed behaviors alone, not those that take default_settings")
-    resolved = inherit(merge(written, given), types)
-    resolved, deprecated = upgrade(resolved)
+    resolved = merge(written, given)
+    default, of_default = upgrade({key: resolved[key] for key in ("default_settings",) if key in resolved})
+    resolved, deprecated = upgrade(inherit({**resolved, **default}, types))
     resolved, dropped = settle_start(resolved, overrides)
-    return resolved, warnings + deprecated + dropped
+    return resolved, warnings + of_default + deprecated + dropped
 
 
 def _with_origin(

@@ -54,6 +54,11 @@ class NetworkSettings(Section):
     normalize: Boolean = Field(
         default=False, description="standardize vector observations by their running mean and deviation"
     )
+    normalize_from_data: Boolean = unwritten(
+        False,
+        "with normalize, mean and deviation begin with the first observations, and not with a row of zeros, which "
+        "counts for long where observations are far from 0",
+    )
     hidden_units: Count = Field(default=128, description="width H of every hidden layer")
     num_layers: Count = Field(default=2, description="hidden layers of the body")
     vis_encode_type: Annotated[Text, AfterValidator(_encoder)] = Field(
@@ -74,3 +79,8 @@ class NetworkSettings(Section):
     deterministic: Boolean = Field(
         default=False, description="act with the mean or most likely action while collecting"
     )
+
+    def conflicts(self) -> Iterator[tuple[Location, str]]:
+        """Where nothing is normalised nothing begins."""
+        if self.normalize_from_data and not self.normalize:
+            yield ("normalize_from_data",), "got true, expected false without normalize: true"

@@ -20,12 +20,13 @@ DEEPEST = 64
 """Mappings and lists in each other."""
 
 
-def read_yaml(path: str | Path) -> dict[str, Any]:
+def read_yaml(path: str | Path, doubled: list[str] | None = None) -> dict[str, Any]:
     """Return the mapping that a configuration file holds; an empty file holds an empty one.
 
     A file called *.json holds JSON. What stands in the block of jaxrl's own settings at the end of a YAML file is part
-    of it. What it names is not followed by that alone (`jaxrl.trust`). Raises SettingsError, with the absolute path, if
-    the file is missing, unreadable, not UTF-8, no YAML or no mapping.
+    of it. What it names is not followed by that alone (`jaxrl.trust`). A key that stands twice in a mapping is refused;
+    with a list `doubled` a text for each is added to it, and the last one counts. Raises SettingsError, with the
+    absolute path, if the file is missing, unreadable, not UTF-8, no YAML or no mapping.
     """
     path = Path(path).absolute()
     try:
@@ -39,7 +40,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
             f"configuration file is not UTF-8 (byte {error.start}): {path}: save it with UTF-8 encoding"
         ) from None
     try:
-        content = _json(text) if path.suffix.lower() == ".json" else _with_own(text)
+        content = _json(text) if path.suffix.lower() == ".json" else _with_own(text, doubled)
         problems = [f"{dotted(location)}: this key is not text, put it in quotes" for location in _odd_keys(content)]
     except RecursionError:
         raise SettingsError(f"{path}: nested without end, or too deeply") from None
@@ -55,8 +56,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return content
 
 
-def _with_own(text: str) -> Any:
-    block, content = block_in(text), _parse(text)
+def _with_own(text: str, doubled: list[str] | None) -> Any:
+    block, content = block_in(text), _parse(text, doubled)
     own = _parse(block) if block else None
     return content if own is None else overlay(content, own)
 
@@ -80,12 +81,18 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _parse(text: str) -> Any:
+def _parse(text: str, doubled: list[str] | None = None) -> Any:
     try:
-        return load_yaml(text)
+        return load_yaml(text, doubled)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "unknown place"
+        line = text.splitlines()[mark.line] if mark and mark.line < len(text.splitlines()) else ""
+        if "\t" in line[: len(line) - len(line.lstrip())]:
+            raise SettingsError(
+                f"YAML error at {place}: the line begins with a tab, and YAML allows blanks alone: replace each tab by "
+                "two blanks"
+            ) from None
         raise SettingsError(
             f"YAML error at {place}: {error.problem}; check indentation and colons, or run a YAML linter"
         ) from None
@@ -93,15 +100,20 @@ def _parse(text: str) -> Any:
         raise SettingsError(f"YAML error: {error}; run a YAML linter on the file") from None
 
 
-def load_yaml(text: str) -> Any:
-    """The one reader of YAML: no objects, no key twice, and a bound on what it holds, aliases written out.
+def load_yaml(text: str, doubled: list[str] | None = None) -> Any:
+    """Return what a YAML text holds: no objects, no key twice, and a bound on its size, aliases written out.
 
     Ten aliases of ten aliases of ten aliases take some hundred bytes, and everything that walks through them for ever.
+    `doubled`: as in `read_yaml`.
 
     Raises yaml.YAMLError; ValueError for a scalar such as the date 2024-13-01, RecursionError for endless nesting.
     """
     _check_size(text)
-    return yaml.load(text, Loader=_Loader)
+    loader = _Loader(text, doubled)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 def _check_size(text: str) -> None:
@@ -133,11 +145,12 @@ _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fas
 
 
 class _Loader(_PARSER):
-    """Safe loader that refuses a key written twice, where YAML would silently keep the last."""
+    """Safe loader that notices a key written twice, where YAML would silently keep the last."""
 
-    def __init__(self, stream: str) -> None:
+    def __init__(self, stream: str, doubled: list[str] | None) -> None:
         super().__init__(stream)
         self._looked_at: set[yaml.MappingNode] = set()
+        self._doubled = doubled
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Look at the keys that are written, before those that are merged (`<<`) stand among them.
@@ -146,17 +159,21 @@ class _Loader(_PARSER):
         """
         if node not in self._looked_at:
             self._looked_at.add(node)
-            _refuse_twice(node)
+            _notice_twice(node, self._doubled)
         super().flatten_mapping(node)
 
 
-def _refuse_twice(node: yaml.MappingNode) -> None:
+def _notice_twice(node: yaml.MappingNode, doubled: list[str] | None) -> None:
+    """Add a text to `doubled` for each key that stands twice in a mapping; None: raise MarkedYAMLError for it."""
     seen = set()
     for key_node, _ in node.value:
         if key_node.tag == "tag:yaml.org,2002:merge" or not isinstance(key_node, yaml.ScalarNode):
             continue
-        if key_node.value in seen:
+        if key_node.value in seen and doubled is None:
             raise yaml.MarkedYAMLError(problem=f"key {key_node.value!r} twice", problem_mark=key_node.start_mark)
+        if key_node.value in seen and doubled is not None:
+            mark = key_node.start_mark
+            doubled.append(f"line {mark.line + 1}, column {mark.column + 1}: key {key_node.value!r} twice")
         seen.add(key_node.value)
 
 

@@ -11,6 +11,7 @@ from pydantic_core import InitErrorDetails
 
 from jaxrl.own_code import split_address
 from jaxrl.plugins import Kind, load, offers
+from jaxrl.settings.demonstrations import DemoActions
 from jaxrl.settings.networks import NetworkSettings
 from jaxrl.settings.section import (
     VARIABLE,
@@ -67,6 +68,11 @@ class GAILSettings(RewardSignalSettings):
     """Likeness to demonstrations, judged by a discriminator."""
 
     demo_path: Text = Field(description="demonstration file or folder")
+    demo_actions: DemoActions = Field(
+        default="detect",
+        description="where files have the action of an observation; detect: as who wrote them does; as_recorded: "
+        "beside it, as ML-Agents reads all files; next_record: in the agent's next record",
+    )
     learning_rate: NonNegative = Field(
         default=3e-4, description="Adam step size of the discriminator", json_schema_extra=VARIABLE
     )

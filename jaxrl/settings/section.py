@@ -189,7 +189,8 @@ class Section(BaseModel):
         if isinstance(value, cls):
             return value
         if not isinstance(value, Mapping):
-            raise expected("a mapping of settings ({} for the defaults)")
+            default = "null or no such key for none" if value is False else "{} for the defaults"
+            raise expected(f"a mapping of settings ({default})")
         known, context = cls.model_fields, info.context or {}
         problems = [
             problem(unknown_key(key, known, cls.hints, whose=cls.whose(key, context)), (key,), value[key])
@@ -209,20 +210,21 @@ class Section(BaseModel):
 
 
 def _integer(value: object) -> object:
-    number = _finite(value)
+    number = finite_number(value)
     if number is None or number != int(number):
         raise expected("an integer")
     return int(number)
 
 
 def _number(value: object) -> object:
-    number = _finite(value)
+    number = finite_number(value)
     if number is None:
         raise expected("a number")
     return float(number)
 
 
-def _finite(value: object) -> int | float | None:
+def finite_number(value: object) -> int | float | None:
+    """Return a value of a file as a number, also one that YAML reads as text; None for what is no finite number."""
     if isinstance(value, str):
         value = _parse(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:

@@ -9,12 +9,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxrl.settings.behavior import BehavioralCloningSettings, BehaviorSettings, Hyperparameters, SelfPlaySettings
+from jaxrl.settings.behavior import (
+    LARGEST_STEP,
+    BehavioralCloningSettings,
+    BehaviorSettings,
+    Hyperparameters,
+    SelfPlaySettings,
+)
 from jaxrl.settings.environment_parameters import SAMPLERS
-from jaxrl.settings.inheritance import inherit
+from jaxrl.settings.inheritance import inherit, resolve_behavior
 from jaxrl.settings.rewards import SIGNALS
 from jaxrl.settings.run import RunSettings
-from jaxrl.settings.section import Section, SettingsError
+from jaxrl.settings.section import Section, SettingsError, finite_number
 
 _PARAMETERS = "environment_parameters"
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?e[-+]?\d+", re.IGNORECASE)
@@ -112,6 +118,10 @@ def _trainers(content: Mapping[str, Any], types: Types, notes: list[str]) -> dic
     wrong = [name for name, section in behaviors.items() if name not in flat and section and keys.isdisjoint(section)]
     if wrong:
         raise SettingsError([f"{name}: got {behaviors[name]!r}, expected the settings of a behavior" for name in wrong])
+    gone = {name: _gone_trainer(behaviors[name], default) for name in flat}
+    if len(flat) > sum(map(bool, gone.values())) or len(behaviors) > len(flat):  # something else is left
+        notes += [f"{name}: left out, {text}" for name, text in gone.items() if text]
+        behaviors = {name: section for name, section in behaviors.items() if not gone.get(name)}
     forgotten = [name for name in behaviors if name not in _section(content, "behaviors")]
     if forgotten:
         notes.append(f"{', '.join(forgotten)}: written below `behaviors:`")
@@ -143,6 +153,9 @@ def _behavior(section: Mapping[str, Any], default: Any, name: str, types: Types,
     result = upgraded({**(default or {}), **section}, name, types, of_all)
     own = tuple(f"{name}.{key}{end}" for key in section for end in ".:")  # what is in `default` is told for `default`
     notes += [note for note in of_all if note.startswith(own)]
+    if default is not None and "hyperparameters" in result:  # those that `default_settings` would hand down otherwise
+        written = result["hyperparameters"]
+        result["hyperparameters"] = written | types[result["trainer_type"]].amend(written, {})
     return result
 
 
@@ -152,7 +165,8 @@ def _without_harmful_default(result: dict[str, Any], types: Types, notes: list[s
     Where that would add something to a listed behavior, `default_settings` is dropped: every listed one has it all.
     """
     merged = inherit(result, types)["behaviors"]
-    changed = [name for name, section in result["behaviors"].items() if merged[name] != section]
+    resolved = {name: resolve_behavior(section, types) for name, section in result["behaviors"].items()}
+    changed = [name for name, section in resolved.items() if resolve_behavior(merged[name], types) != section]
     if not changed:
         return result
     notes.append(
@@ -178,12 +192,10 @@ def upgraded(flat: Mapping[str, Any], path: str, types: Types, notes: list[str])
     Raises SettingsError for a trainer that there is no more.
     """
     rest = dict(flat)
+    gone = _gone_trainer(flat, None)
+    if gone:
+        raise SettingsError(f"{path}.{gone}")
     trainer = rest.pop("trainer", "ppo")
-    if trainer not in TRAINERS:
-        raise SettingsError(
-            f"{path}.trainer: got {trainer!r}, expected {' or '.join(TRAINERS)}: it is gone; to imitate demonstrations "
-            "write ppo with behavioral_cloning or reward_signals.gail"
-        )
     hyperparameters = _hyperparameters(rest, path, types[trainer], notes)
     result: dict[str, Any] = {"trainer_type": trainer, "hyperparameters": hyperparameters}
     network = {key: rest.pop(key) for key in _NETWORK if key in rest}
@@ -200,6 +212,17 @@ def upgraded(flat: Mapping[str, Any], path: str, types: Types, notes: list[str])
             result["behavioral_cloning"] = known(section, BehavioralCloningSettings, f"{path}.{key}", notes)
     notes += [f"{path}.{key}: dropped, a behavior of {trainer} has no such key" for key in rest]
     return {key: value for key, value in result.items() if value != {}}
+
+
+def _gone_trainer(section: Mapping[str, Any], default: Any) -> str:
+    """Return what is wrong with the trainer of an old section, empty where there still is one of that name."""
+    trainer = {**(default or {}), **section}.get("trainer", "ppo")
+    if trainer in TRAINERS:
+        return ""
+    return (
+        f"trainer: got {trainer!r}, expected {' or '.join(TRAINERS)}: it is gone; to imitate demonstrations write ppo "
+        "with behavioral_cloning or reward_signals.gail"
+    )
 
 
 def known(section: dict[str, Any], kind: type[Section], path: str, notes: list[str]) -> dict[str, Any]:
@@ -342,6 +365,14 @@ def refuse_old_layout(written: Mapping[str, Any], source: str) -> None:
 
     Also if behaviors of today stand on top: `behaviors:` is forgotten.
     """
+    behaviors = written.get("behaviors")
+    for name, section in behaviors.items() if isinstance(behaviors, Mapping) else ():
+        keys = (
+            [key for key in section if key in _FLAT] if isinstance(section, Mapping) and not is_today(section) else []
+        )
+        if len(keys) > 1 or "trainer" in keys or (isinstance(section, Mapping) and "output_path" in section):
+            listed = ", ".join(keys or ["output_path"])
+            raise SettingsError(f"behaviors.{name}: {listed}: {_OLD}: `jaxrl upgrade-config OLD > new.yaml`", source)
     for name, section in written.items():
         if name in INTERVALS or (name == "parameter_randomization" and isinstance(section, Mapping)):
             raise SettingsError(f"{name}: {_OLD}: write samplers below environment_parameters, {_COMMAND}", source)
@@ -385,6 +416,7 @@ def upgrade(written: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         "framework": "deprecated, has no effect, remove it",
         "encoding_size": "deprecated, write network_settings.hidden_units",
         "memory": "reward signals have no memory, this has no effect, remove it",
+        "max_steps": f"more steps than are counted: the run goes on until {LARGEST_STEP}, or until Ctrl-C, which saves",
     }
     return result, [f"{', '.join(found)}: {advice[key]}" for key, found in paths.items()]
 
@@ -396,6 +428,10 @@ def _upgrade_behavior(written: Any, path: str, paths: dict[str, list[str]]) -> A
     if "framework" in behavior:
         del behavior["framework"]
         paths.setdefault("framework", []).append(f"{path}.framework")
+    steps = finite_number(behavior.get("max_steps"))
+    if steps is not None and steps > LARGEST_STEP:
+        behavior["max_steps"] = LARGEST_STEP
+        paths.setdefault("max_steps", []).append(f"{path}.max_steps")
     if isinstance(behavior.get("reward_signals"), Mapping):
         behavior["reward_signals"] = {
             name: _upgrade_signal(name, signal, f"{path}.reward_signals.{name}", paths)

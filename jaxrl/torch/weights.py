@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from jaxrl.networks import resnet, visual
+from jaxrl.networks import normalizer, resnet, visual
 from jaxrl.networks.body import conditioning_goals
 from jaxrl.networks.encoders import kind_of
 from jaxrl.networks.entities import EMBEDDING
@@ -150,9 +150,11 @@ def export_normalizer(states: States) -> dict[str, np.ndarray]:
     for i, state in enumerate(states):
         if state is not None:
             prefix = NORMALIZER.format(i)
-            weights[prefix + "normalization_steps"] = np.asarray(state.count, np.int64)
+            count = np.maximum(np.asarray(state.count), 1.0)
+            weights[prefix + "normalization_steps"] = count.astype(np.int64)
             weights[prefix + "running_mean"] = np.asarray(state.mean)
-            weights[prefix + "running_variance"] = np.asarray(state.m2)
+            m2, shown = np.asarray(state.m2), np.asarray(normalizer.variance(state)) * count
+            weights[prefix + "running_variance"] = np.where(np.isclose(shown, m2, atol=0), m2, shown)  # never 0
     return weights
 
 

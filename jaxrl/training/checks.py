@@ -64,7 +64,8 @@ def undemonstrated(settings: RunSettings) -> list[str]:
 
                 keep_in(settings.checkpoint_settings.results_dir)
                 try:
-                    remembered(section.demo_path)
+                    actions = not isinstance(section, GAILSettings) or section.use_actions
+                    remembered(section.demo_path, section.demo_actions, actions)
                 except DemonstrationError as error:
                     problems.append(f"{path}.{key}.demo_path: {error}")
     return problems

@@ -18,7 +18,8 @@ from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.settings import EVALUATED, BehaviorSettings
 from jaxrl.types import JaxrlError
 
-LATE = frozenset({*EVALUATED, tags.CUMULATIVE_REWARD, tags.GROUP_CUMULATIVE_REWARD, tags.EPISODE_LENGTH, tags.ELO})
+_OF_GAMES = (tags.ELO, tags.DECIDED)
+LATE = frozenset({*EVALUATED, *_OF_GAMES, tags.CUMULATIVE_REWARD, tags.GROUP_CUMULATIVE_REWARD, tags.EPISODE_LENGTH})
 """Tags that jaxrl knows to come, perhaps long after the first summary: as soon as an episode ends, or a team earns."""
 _log = logging.getLogger(__name__)
 

@@ -37,10 +37,13 @@ SOURCE = Source(0, "Probe?team=0")
 
 
 @cache
-def made(trainer: str, spec: BehaviorSpec):
-    """Settings, algorithm and programs: compiled once for all probes with these actions."""
+def made(trainer: str, spec: BehaviorSpec, *normalized: str):
+    """Settings, algorithm and programs: compiled once for all probes with these actions.
+
+    `normalized`: keys of network_settings that are true.
+    """
     room = {"hyperparameters__team_capacity": CAPACITY} if trainer in ("mappo", "coma") else {}
-    settings = settings_of(trainer, OVERRIDES | room)
+    settings = settings_of(trainer, OVERRIDES | room | {f"network_settings__{key}": True for key in normalized})
     algorithm = ALGORITHMS[trainer](spec, settings)
     algorithm = algorithm._replace(init=quick_jit(algorithm.init))
     programs = Programs(
@@ -63,8 +66,10 @@ def actor(trainer: str, spec: BehaviorSpec):
 class Learner:
     """A behavior in a probe, and what it believes."""
 
-    def __init__(self, trainer: str, env: ProbeEnv | SacrificeEnv, updates: int, seed: int = 0) -> None:
-        settings, algorithm, programs = made(trainer, env.spec)
+    def __init__(
+        self, trainer: str, env: ProbeEnv | SacrificeEnv, updates: int, seed: int = 0, normalized: tuple[str, ...] = ()
+    ) -> None:
+        settings, algorithm, programs = made(trainer, env.spec, *normalized)
         self.trainer, self.spec, self.settings = trainer, env.spec, settings
         key = jax.random.key(seed)
         self.behavior = make_behavior("Probe", env.spec, settings, algorithm, programs, key, training=True)

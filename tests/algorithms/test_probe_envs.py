@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from probe_learner import GAMMA, LAMBDA, Learner
 
@@ -10,6 +11,7 @@ from tests.probe_envs import (
     ConstantReward,
     DelayedReward,
     EndlessReward,
+    FarReward,
     MatchedReward,
     ObservedReward,
     ProbeEnv,
@@ -47,6 +49,20 @@ def test_continuous_action_that_pays_is_learned(trainer: str) -> None:
 @BOTH
 def test_hybrid_action_that_fits_the_observation_is_learned(trainer: str) -> None:
     learner = Learner(trainer, ProbeEnv(MatchedReward()), updates=10)
+    for sign in (-1, 1):
+        mean, branch = learner.policy(sign, 0)
+        assert mean == pytest.approx([0.5 * sign], abs=0.1)
+        assert branch[int(sign > 0)] > 0.9
+
+
+@BOTH
+def test_observations_far_from_zero_are_told_apart_with_normalize_from_data(trainer: str) -> None:
+    """100,000 less and more 1: what networks are shown is -1 and 1, and 0 for the number that stays."""
+    keys = ("normalize", "normalize_from_data")
+    learner = Learner(trainer, ProbeEnv(FarReward(1e5)), updates=10, normalized=keys)
+    (statistics,) = learner.behavior.state.policy.normalizer
+    np.testing.assert_allclose(statistics.mean, 1e5, atol=0.1)
+    np.testing.assert_allclose(statistics.m2 / statistics.count, [1.0, 0.0], atol=0.02)
     for sign in (-1, 1):
         mean, branch = learner.policy(sign, 0)
         assert mean == pytest.approx([0.5 * sign], abs=0.1)

@@ -16,6 +16,7 @@ from jaxrl.algorithms.interface import Decision, acting
 from jaxrl.algorithms.parts import Seen
 from jaxrl.algorithms.updating import Kind
 from jaxrl.learning import minibatches
+from jaxrl.networks.normalizer import NormalizerState
 from jaxrl.rewards.signals import bind
 from jaxrl.rollout.rollout import masked
 from jaxrl.settings import SettingsError
@@ -207,15 +208,39 @@ def test_who_ended_is_credited_with_what_a_mate_of_another_kind_is_paid() -> Non
         rollouts = {name: rollouts[name] for name in kinds}
         states, batches, _ = team.prepare(kinds, states, rollouts)
         value = team.evaluated(kinds, states, rollouts, team.whole(rollouts))[1]
-        return batches, value
+        return batches, value, {name: of.own["max_team"] for name, of in states.items()}
 
-    batches, value = looked_at(states, {"Seer": masked(seer), "Runner": masked(runner)})
+    batches, value, largest = looked_at(states, {"Seer": masked(seer), "Runner": masked(runner)})
     ahead = float(value[1, 0, 0, 0])
     gamma, lambd = np.float32(0.99), np.float32(0.95)
     np.testing.assert_allclose(batches["Seer"].returns[:, 0, 0], [2 + gamma * ahead, 0, 0], rtol=1e-6)
     expected = [2 + gamma * ((1 - lambd) * ahead + lambd * 1), 1, 0]
     np.testing.assert_allclose(batches["Runner"].returns[:, 0, 0], expected, rtol=1e-6)
     assert float(states["Seer"].own["max_team"]) == 1.0  # before: the state that was given
+    assert {name: float(of) for name, of in largest.items()} == {"Seer": 2.0, "Runner": 2.0}, "of the whole team"
+
+
+def test_signals_of_each_kind_follow_what_its_own_members_were_paid_for() -> None:
+    """RND's statistics: each decision of the kind once, as beside one behavior."""
+    signals = {"extrinsic": {}, "rnd": {"network_settings": {"hidden_units": 4, "num_layers": 1, "normalize": True}}}
+    settings = poca_settings(**SMALL, reward_signals=signals)
+    parts = {name: poca.make_poca(spec, settings).parts for name, spec in (("Seer", SEER), ("Runner", SPEC))}
+    kinds = {name: Kind(of, bind(of.spec, settings)) for name, of in parts.items()}
+    together = team.make_team(
+        "lock", {name: poca.make_poca(of.spec, settings) for name, of in parts.items()}, dict.fromkeys(parts, settings)
+    )
+
+    @quick_jit
+    def prepared(key, rollouts):
+        states = {name: kind.init(key) for name, kind in together.kinds.items()}
+        after = team.prepare(kinds, states, {name: rollouts[name] for name in kinds})[0]
+        return {name: state.signals["rnd"]["normalizer"][0].count for name, state in after.items()}
+
+    rollouts = mixed(6)
+    counts = prepared(jax.random.key(0), rollouts)
+    assert {name: int(count) for name, count in counts.items()} == {
+        name: 1 + int(rollout.acted.sum()) for name, rollout in rollouts.items()
+    }
 
 
 @pytest.mark.parametrize(("trainer", "more"), [("mappo", {}), ("coma", {}), ("mappo", MEMORY), ("coma", MEMORY)])
@@ -284,6 +309,36 @@ def test_what_a_critic_remembers_of_two_kinds_is_what_it_remembers_of_one(traine
     assert_close(np.where(present[..., None], critic, 0), np.where(present[..., None], expected["critic"], 0), 1e-6)
     assert_close([of["actor"] for of in found], [of.carry["actor"] for of in rollouts], 0)
     assert (critic != rollout.carry["critic"]).all()
+
+
+def test_each_kind_is_remembered_as_its_own_normaliser_shows_it() -> None:
+    """Statistics of the second kind alone differ: the memory is that of observations normalised by hand before."""
+    rollout = remembering(random_rollout(9, t=1, spec=SPEC), 9)
+    rollouts = [cut(rollout, FIRST), cut(rollout, OTHERS)]
+    specs = dict.fromkeys(("First", "Second"), SPEC)
+    teams = [
+        team.make_team("x", {name: poca.make_poca(spec, of) for name, spec in specs.items()}, dict.fromkeys(specs, of))
+        for of in (poca_settings(**SMALL | MEMORY | plain) for plain in ({}, {"network_settings__normalize": False}))
+    ]
+    mean, scale = np.array([[0.0, 0.0, 0.0], [2.0, -1.0, 0.5]], np.float32), np.array([1.0, 2.0], np.float32)
+
+    @quick_jit
+    def both(key):
+        states = [kind.init(key) for kind in teams[0].kinds.values()]
+        policies = [acting(teams[0], state) for state in states]
+        known = [NormalizerState(mean[i], jnp.full(3, 9 * scale[i] ** 2), jnp.int32(9)) for i in range(2)]
+        shown = [((of.obs[0] - mean[i]) / scale[i],) for i, of in enumerate(rollouts)]
+        made = [Decision(of.action, of.action, {}, of.carry) for of in rollouts]
+        there = [of.present for of in rollouts]
+        found = teams[0].critic_step(
+            [policy.replace(normalizer=(of,)) for policy, of in zip(policies, known, strict=True)],
+            [of.obs for of in rollouts], there, made,
+        )  # fmt: skip
+        plain = [policy.replace(normalizer=(None,)) for policy in policies]
+        return found, teams[1].critic_step(plain, shown, there, made)
+
+    found, expected = both(jax.random.key(0))
+    assert_close([of["critic"] for of in found], [of["critic"] for of in expected], 1e-6)
 
 
 def only(tree, like):

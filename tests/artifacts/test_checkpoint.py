@@ -14,7 +14,9 @@ import pytest
 
 from jaxrl.artifacts.checkpoint import folder as checkpoint_folder
 from jaxrl.artifacts.checkpoint import store as checkpoint
+from jaxrl.artifacts.checkpoint import tree as trees
 from jaxrl.artifacts.checkpoint.folder import CheckpointError
+from jaxrl.training import saver
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 
 OPTIMIZER = optax.adam(optax.linear_schedule(1e-2, 1e-4, 100))
@@ -112,6 +114,29 @@ def test_every_kind_of_leaf_comes_back_bit_for_bit(folder):
     assert again.agent_steps.dtype == np.int64 and isinstance(again.lesson, int)
     assert jnp.issubdtype(again.key.dtype, jax.dtypes.prng_key)
     assert again.params["no_actions"].shape == (0, 4)
+
+
+def test_what_is_captured_or_rebuilt_has_memory_of_its_own():
+    """Numpy leaves are overwritten by whoever had them; JAX shares memory that begins at a multiple of 64 bytes."""
+    state = {"x": np.zeros(4, np.float32)}
+    captured, copied = checkpoint.capture(state), saver._copy(state)
+    state["x"][:] = 7.0
+    assert not captured.arrays["x"].any() and not copied["x"].any()
+    room = np.zeros(64 * 4 + 64, np.uint8)
+    first = -room.ctypes.data % 64
+    source = room[first : first + 64 * 4].view(np.float32)
+    template = {"x": jnp.ones(64)}
+    rebuilt = trees.rebuild(template, {"x": source}, trees.leaves_of(template))
+    source[:] = 9.0
+    assert not np.asarray(rebuilt["x"]).any()
+
+
+def test_a_key_comes_back_with_its_own_generator():
+    state = {"key": jax.random.key(3, impl="rbg")}
+    template = {"key": jax.random.key(4, impl="rbg")}
+    again = trees.rebuild(template, trees.to_arrays(state), trees.leaves_of(state))
+    assert again["key"].dtype == state["key"].dtype
+    np.testing.assert_array_equal(jax.random.key_data(again["key"]), jax.random.key_data(state["key"]))
 
 
 def test_two_halves_equal_one_run(folder):

@@ -14,7 +14,7 @@ from jaxrl.algorithms import make_algorithm, make_settings
 from jaxrl.algorithms.interface import TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.document import CheckpointError
-from jaxrl.artifacts.checkpoint.grown import KEPT_COUNT, grown
+from jaxrl.artifacts.checkpoint.grown import KEPT_COUNT, _statistic, grown
 from jaxrl.networks.entities import EMBEDDING
 from jaxrl.networks.joint import JointCritic, JointValue
 from jaxrl.networks.models import TeamCritic
@@ -117,6 +117,14 @@ def test_a_policy_with_more_sensors_acts_as_before_whatever_they_show(tmp_path: 
     _, other = learner("ppo", NEW, 1)
     with pytest.raises(CheckpointError, match=r"number of sensors: 3 in the .*--initialize-from=run from the weights"):
         checkpoint.restore(path, {"train": other}, spec=BehaviorSpec(NEW, ACTION))
+
+
+def test_a_vector_grows_before_anything_was_seen_of_it() -> None:
+    """With `normalize_from_data` the count is 0 then, and stays so."""
+    nothing = init(2, from_data=True)
+    for name in ("mean", "m2", "count"):
+        found = _statistic(name, np.asarray(getattr(nothing, name)), np.asarray(nothing.count), [0, 1, -1])
+        np.testing.assert_array_equal(found, 0.0)
 
 
 def test_sensors_are_left_out_and_frames_are_aligned_at_the_newest(tmp_path: Path, caplog: Any) -> None:

@@ -69,6 +69,17 @@ def make_policy(sensors: tuple[ObservationSpec, ...], settings: NetworkSettings)
     }
 
 
+def test_statistics_that_began_with_data_are_shown_as_in_training(tmp_path) -> None:
+    """Far from 0, with a number that never changes, and before any data at all."""
+    policy = make_policy((ObservationSpec("v", (3,)),), NetworkSettings(hidden_units=8, num_layers=1))
+    (obs,) = policy["sample_obs"]
+    far = obs + np.array([1e5, -1000.0, 0.0], np.float32)
+    far[:, 2] = 7.0
+    fresh = normalizer.init_all(policy["spec"], True, from_data=True)
+    for states, rows in ((fresh, obs), (normalizer.update_all(fresh, (far,), None), far)):
+        check(tmp_path / "policy.onnx", {**policy, "normalizer": states, "sample_obs": (rows,)})
+
+
 def check(path, policy: dict) -> onnx.ModelProto:
     """Export, and compare all deterministic outputs for 1, 3 and 7 agents; images go in as 0 to 1."""
     assert exporter.export(path, **policy) < 1e-5

@@ -41,7 +41,7 @@ def test_x4_both_loops_agree(truncates: bool, team_rows: bool) -> None:
         assert_same(ours, theirs)
     assert any(rollout.truncated.any() for rollout in both.compiled) == truncates
     ours, theirs = both.statistics
-    assert ours[2]["0"].count == both.raw.alive.sum() + 1  # a weight of one row to begin with
+    assert ours[2]["0"].count == both.raw.alive.sum() == ours[4].count - 1  # rewards begin with a row of 0
     np.testing.assert_allclose(theirs[4].variance, ours[4].variance, rtol=1e-4)
 
 

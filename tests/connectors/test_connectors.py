@@ -51,16 +51,38 @@ def test_x6_scale_and_clip_of_rewards() -> None:
 
 
 def test_x6_normalize_by_running_statistics() -> None:
-    """Weight 1 for mean 0 and variance 1 to begin with. Then 2 and 4: mean 6 / 3 = 2, variance (1 + 4 + 0 + 4 ...) / 3.
-
-    Squares about the new mean, with the first row's own variance: (0 - 2)² + 1 + (2 - 2)² + (4 - 2)² = 9, over 3 = 3.
-    """
+    """Of the rows that came and no others: 2 and 4 have mean 3 and deviation 1; with 8 and 10 mean 6, variance 10."""
     stream = Stream(chain_of(make_spec((1,)), {"type": "normalize"}), 2)
     (seen,) = stream.decide(floats([2.0], [4.0]))
-    np.testing.assert_allclose(seen, [[0.0], [2.0 / math.sqrt(3.0)]], rtol=1e-6)
+    np.testing.assert_allclose(seen, [[-1.0], [1.0]], rtol=1e-6)
     (last,) = stream.last(floats([5.0], [np.nan]))
-    np.testing.assert_allclose(last[0], [3.0 / math.sqrt(3.0)], rtol=1e-6)  # and takes no part in the statistics
-    assert stream.state.shared[0]["0"].count == 3.0
+    np.testing.assert_allclose(last[0], [2.0], rtol=1e-6)  # and takes no part in the statistics
+    assert stream.state.shared[0]["0"].count == 2.0
+    (seen,) = stream.decide(floats([8.0], [10.0]))
+    np.testing.assert_allclose(seen, [[2.0 / math.sqrt(10.0)], [4.0 / math.sqrt(10.0)]], rtol=1e-6)
+
+
+def test_x6_normalize_is_exact_far_from_zero() -> None:
+    """1,800 rows of mean -3000 and deviation 0.5, one at a time at first, against numpy in float64."""
+    rows = np.random.default_rng(0).normal(-3000.0, 0.5, (1800, 1)).astype(np.float32)
+    state, update = running.init(1), jax.jit(running.update)
+    for i in range(600):
+        state = update(state, rows[i : i + 1], np.ones(1, bool))
+    for i in range(600, 1800, 4):
+        state = update(state, rows[i : i + 4], np.ones(4, bool))
+    exact = rows.astype(np.float64)
+    assert abs(float(state.mean[0]) - exact.mean()) < 0.01 * exact.std()
+    np.testing.assert_allclose(math.sqrt(state.variance[0]), exact.std(), rtol=1e-3)
+
+
+def test_x6_normalize_shows_zero_for_a_number_that_never_changes() -> None:
+    """Also where float32 rounds its mean: what is divided by is not rounding."""
+    for value in (0.0, 0.1, 1e5, -123456.7):
+        stream = Stream(chain_of(make_spec((1,)), {"type": "normalize"}), 3)
+        for _ in range(3):
+            (seen,) = stream.decide(np.full((3, 1), value, np.float32))
+        np.testing.assert_allclose(seen, 0.0, atol=0.6)
+        assert np.isfinite(stream.last(np.full((3, 1), value + 1.0, np.float32))[0]).all()
 
 
 def test_x6_statistics_of_a_long_run_do_not_drift() -> None:
@@ -181,10 +203,12 @@ def test_x7_frames_of_images_stand_along_their_channels() -> None:
     np.testing.assert_array_equal(old[0, 0, 0], [1.0, 2.0])
 
 
-def test_a14_m9_previous_action_is_the_raw_one_and_is_forgotten_with_the_episode() -> None:
-    """C = 1 and branches of 2 and 3: six numbers, what was drawn last, not what was sent."""
+@pytest.mark.parametrize("clips_first", [False, True])
+def test_a14_m9_previous_action_is_the_raw_one_and_is_forgotten_with_the_episode(clips_first: bool) -> None:
+    """C = 1 and branches of 2 and 3: six numbers, what was drawn last, not what was sent, wherever it was clipped."""
     spec = make_spec((1,), continuous=1, branches=(2, 3))
-    chain = chain_of(spec, {"type": "previous_action"}, {"type": "clip", "of": "actions", "low": -1, "high": 1})
+    links = {"type": "previous_action"}, {"type": "clip", "of": "actions", "low": -1, "high": 1}
+    chain = chain_of(spec, *(reversed(links) if clips_first else links))
     assert chain.spec.observations[-1] == ObservationSpec("previous_action", (6,))
     stream = Stream(chain, 2)
     action = Action(floats([2.5], [-0.5]), np.array([[1, 2], [0, 1]], np.int32))
@@ -278,7 +302,7 @@ def test_x4_who_does_not_decide_moves_nothing_on() -> None:
     state = chains.start(chain, chain.shared, (2, 1))
     deciding, nobody = jnp.array([[True], [False]]), jnp.zeros((2, 1), bool)
     after, _ = chains.observed(chain, state, (jnp.array([[[1.0]], [[jnp.nan]]]),), deciding, nobody)
-    assert after.shared[0]["0"].count == 2.0 and np.isfinite(after.shared[0]["0"].mean).all()
+    assert after.shared[0]["0"].count == 1.0 and np.isfinite(after.shared[0]["0"].mean).all()
     np.testing.assert_array_equal(after.slots[1]["0"][1], state.slots[1]["0"][1])
 
 
@@ -286,7 +310,7 @@ def test_x4_a_frozen_chain_learns_nothing() -> None:
     """For evaluation: shown with the statistics of training, 0 and 1, which stay."""
     stream = Stream(chains.frozen(chain_of(make_spec((1,)), {"type": "normalize"})), 1)
     np.testing.assert_array_equal(stream.decide(floats([3.0]))[0], [[3.0]])
-    assert stream.state.shared[0]["0"].count == 1.0
+    assert stream.state.shared[0]["0"].count == 0.0
 
 
 class AddSettings(ConnectorSettings):

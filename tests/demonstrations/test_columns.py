@@ -10,14 +10,14 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl.demonstrations import DemonstrationError, columns, decisions, reading
+from jaxrl.demonstrations import DemonstrationError, columns, decisions, reading, records
 from tests.demonstrations.test_demonstrations import SPEC, episode, written
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A results folder; pieces of 4 pairs, and from 200 bytes on files."""
-    monkeypatch.setattr(reading, "_TOGETHER", 4)
+    monkeypatch.setattr(records, "_PAIRS", 4)
     monkeypatch.setattr(columns, "LARGE", 200)
     monkeypatch.setattr(columns, "_results", [])
     reading._read_once.cache_clear()

@@ -112,8 +112,6 @@ def test_files_that_cannot_be_used(tmp_path):
         good.write_bytes(data[:cut])
         refused(good, "cut off|empty|not one decision|no message")
     good.write_bytes(data)
-    refused(written(tmp_path / "open.demo", iter(list(episode(9))[:4])), "no episode ends in it")
-    (tmp_path / "open.demo").unlink()
     written(tmp_path / "z.demo", episode(2), behavior="Runner")
     refused(tmp_path, r"demonstrations of two behaviors, 'Walker' and 'Runner' \(z.demo\)")
     (tmp_path / "z.demo").unlink()
@@ -122,7 +120,11 @@ def test_files_that_cannot_be_used(tmp_path):
     refused(written(good, iter(bad)), "pair 1: .*'vec'.*nan is not a finite number")
     bad = list(episode(3))
     bad[2] = bad[2]._replace(discrete=[3])
-    refused(written(good, iter(bad)), "pair 2: an action that the agent does not have")
+    words = "pair 2: action 3 of discrete branch 0, which has 3 choices: expected 0 to 2"
+    refused(written(good, iter(bad)), words)
+    bad[2] = bad[2]._replace(discrete=[1], continuous=[np.nan])
+    refused(written(good, iter(bad)), "pair 2: continuous action 0 is nan, expected a finite number")
+    bad[2] = bad[2]._replace(continuous=[0.1])
     bad[2] = bad[2]._replace(discrete=[1], reward=float("inf"))
     refused(written(good, iter(bad)), "pair 2: its reward is no number")
 
@@ -145,7 +147,11 @@ def test_demo_info_tells_what_is_there(tmp_path, capsys):
         f"{path}: behavior 'Walker', 5 decisions, 2 whole episodes of 2.5 decisions, "
         "mean reward 12.000 (3.000 to 21.000), 1 interrupted"
     )
-    assert rest[0] == "  observation 0: vec, shape (2,)" and rest[-1] == "  actions: 1 numbers, branches [3]"
+    assert rest[0] == "  observation 0: vec, shape (2,)" and rest[2] == "  actions: 1 numbers, branches [3]"
+    assert rest[3] == (
+        "  written by jaxrl: each action stands beside its observation; actions are read from the record of the "
+        "observation"
+    )
     path.write_bytes(path.read_bytes()[:-1])
     assert main(["demo", "info", str(path)]) == 1
     assert f"{path}: it is cut off at byte" in capsys.readouterr().err

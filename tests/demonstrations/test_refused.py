@@ -59,7 +59,7 @@ def test_what_else_is_refused(tmp_path):
     for name, behavior in (("a", "Walker"), ("b", "Runner")):
         written(tmp_path / "two" / f"{name}.demo", episode(3), behavior=behavior)
     (tmp_path / "none").mkdir()
-    endless = written(tmp_path / "open.demo", iter(list(episode(9))[:4]))
+    undecided = written(tmp_path / "end.demo", iter(list(episode(9))[-1:]), episode(0))
     for path, words in (
         (tmp_path / "none", "there is no .demo file in this folder, expected at least one"),
         (tmp_path / "none.demo", "there is no such file or folder of demonstrations"),
@@ -67,7 +67,7 @@ def test_what_else_is_refused(tmp_path):
             tmp_path / "two",
             "demonstrations of two behaviors, 'Walker' and 'Runner' (b.demo): a folder has those of one",
         ),
-        (endless, "no episode ends in it: record at least one whole episode"),
+        (undecided, "there is no decision in it"),
         ("demo:pyramid", "jaxrl has no such demonstrations, only ball3d, crawler, hallway, push_block, pyramids"),
     ):
         assert f"{GAIL}.demo_path: {path}: {words}" in refused(tmp_path, gail(path))

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxrl.types import (
     NO_GROUP,
+    NOTHING,
     Action,
     ActionSpec,
     BehaviorMessage,
@@ -39,6 +40,7 @@ class DuelSettings:
     continuous: bool = False  # the sign of each dimension is a bit of the number
     image: bool = False  # the number is seen as a picture
     seed: int = 0
+    early: bool = False  # the result is paid a step before the end, and the last step costs everybody 0.01
 
 
 class DuelEnv:
@@ -76,11 +78,14 @@ class DuelEnv:
             self._points[side] += (named == self._numbers[side]).sum(-1)
         self._clock += 1
         self._draw()
-        if self._clock < self.settings.length:
-            return self._message(None)
         first, second = self.settings.sides[0], self.settings.sides[-1]
         won = np.sign(self._points[first] - self._points[second]).astype(np.float32)
         ended = {side: won * (1 if side == first else -1) for side in self.settings.sides}
+        if self._clock < self.settings.length:
+            paid = ended if self.settings.early and self._clock == self.settings.length - 1 else {}
+            return self._message(None, paid)
+        if self.settings.early:
+            ended = {side: np.full_like(won, -0.01) for side in self.settings.sides}
         over = {side: self._ids[side] for side in self.settings.sides}
         self._begin()
         return self._message({side: (over[side], ended[side]) for side in over})
@@ -122,13 +127,15 @@ class DuelEnv:
         alone = self.settings.members == 1
         return np.full(len(ids), NO_GROUP) if alone else 1 + (ids - 1) // self.settings.members
 
-    def _message(self, over: Mapping[str, tuple[np.ndarray, np.ndarray]] | None) -> EnvMessage:
+    def _message(
+        self, over: Mapping[str, tuple[np.ndarray, np.ndarray]] | None, earned: Mapping[str, np.ndarray] = NOTHING
+    ) -> EnvMessage:
         steps = {}
         for side in self.settings.sides:
             ids, seen = self._ids[side], self._observe(side)
             nothing = np.zeros(len(ids), np.float32)
             mask = np.ones((len(ids), self.spec.action.mask_size), bool)
-            asked = DecisionSteps(ids, self._groups(ids), nothing, nothing, mask, seen)
+            asked = DecisionSteps(ids, self._groups(ids), earned.get(side, nothing), nothing, mask, seen)
             gone, won = (ids[:0], nothing[:0]) if over is None else over[side]
             paid = np.repeat(won, self.settings.members) if over is not None else won
             own = paid if self.settings.members == 1 else np.zeros_like(paid)

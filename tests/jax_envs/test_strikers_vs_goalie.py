@@ -17,6 +17,11 @@ ENV = make_strikers_vs_goalie()
 FORWARD = (1, 0, 0)
 
 
+def test_a_player_serves_its_behaviors_as_two_teams() -> None:
+    """Else self-play in the host loop would find nobody to play against."""
+    assert {part.name: part.first_team for part in ENV.parts} == {"Striker": 0, "Goalie": 1}
+
+
 def place(**changes) -> SoccerState:
     state = SoccerState(
         position=jnp.array([[-1.0, 0.5], [-1.0, -0.5], [1.2, 0.0]]), velocity=jnp.zeros((3, 2)),

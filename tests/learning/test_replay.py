@@ -31,6 +31,7 @@ class Wanted(NamedTuple):
     reward: float
     discount: float
     after: Any
+    done: Any  # action and mask, one row
 
 
 def decisions(rollout: Rollout) -> list[Wanted]:
@@ -43,7 +44,8 @@ def decisions(rollout: Rollout) -> list[Wanted]:
         seen = rollout.present[later[0], b, a] and not over
         paid = rollout.reward[t, b, a] + rollout.group_reward[t, b, a]
         obs = rollout.obs[0][:, b, a]
-        found.append(Wanted(obs[t], float(paid), 0.0 if over else 1.0, obs[later[0]] if seen else None))
+        done = np.concatenate([*(x[t, b, a] for x in rollout.action), rollout.action_mask[t, b, a]])
+        found.append(Wanted(obs[t], float(paid), 0.0 if over else 1.0, obs[later[0]] if seen else None, done))
     return found
 
 
@@ -65,8 +67,10 @@ def assert_holds(store: replay.Replay, wanted: list[Wanted]) -> None:
         np.testing.assert_array_equal(found.obs[0][i], np.float32(one.obs))
         assert (found.reward[i], found.discount[i]) == pytest.approx((one.reward, one.discount))
         assert bool(found.seen[i]) == (one.after is not None)
-        if one.after is not None:
-            np.testing.assert_array_equal(found.next_obs[0][i], np.float32(one.after))
+        later = one.obs if one.after is None else one.after  # in place of what nobody saw, what was before
+        np.testing.assert_array_equal(found.next_obs[0][i], np.float32(later))
+        done = np.concatenate([found.action.continuous[i], found.action.discrete[i], found.action_mask[i]])
+        np.testing.assert_array_equal(done, np.float32(one.done))
 
 
 @pytest.mark.parametrize("size", [5, 17, 200])
@@ -136,6 +140,8 @@ def test_observations_that_do_not_last_shorten_what_is_held() -> None:
         np.testing.assert_array_equal(found.obs[0][:, 0, 0, 0], found.reward.astype(np.uint8))
         np.testing.assert_array_equal(found.next_obs[0][:, 0, 0, 0], found.reward.astype(np.uint8) + 1)
     assert len(found.reward) == 22
+    drawn = replay.sample(store, jax.random.key(0), 400)
+    assert set(np.asarray(drawn.reward).tolist()) == set(found.reward.tolist()), "of those that are held alone"
 
 
 def test_each_decision_is_drawn_as_often_as_any_other() -> None:

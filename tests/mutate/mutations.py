@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from tests.mutate.newer import NEWER
 from tests.mutate.runner import Mutation
 
 MUTATIONS = (
+    *NEWER,
     # Agent processor and manager
     Mutation(
         "A1",
@@ -80,6 +82,12 @@ MUTATIONS = (
         "rollout/booking/slots.py",
         "again = np.array([agent in homes for agent in ids], bool)",
         "again = np.ones(len(ids), bool)",
+    ),
+    Mutation(
+        "A14",
+        "connectors/previous_action.py",
+        "actions.one_hot(action, spec.action)",
+        "actions.one_hot(sent, spec.action)",
     ),
     Mutation("A15", "rollout/buffer/trajectory.py", "own = where(begins(steps), jnp.zeros_like(x), x)", "own = x"),
     Mutation(
@@ -210,6 +218,13 @@ MUTATIONS = (
         "means = (mean_over_trajectories(estimate[..., i], acted, last) for i in range(len(signals)))",
         "means = (losses.masked_mean(estimate[..., i], acted) for i in range(len(signals)))",
     ),
+    Mutation(
+        "P7",
+        "rollout/booking/episodes.py",
+        "returns=sums[:, 0].tolist(),",
+        "returns=sums[:, 1].tolist(),",
+        "every_reward",
+    ),
     Mutation("P8", "training/signal_rewards.py", "(mates if cooperative else 0.0)", "mates"),
     Mutation(
         "P9", "rollout/booking/episodes.py", "            if self._alive[team] > 0:\n                continue\n", ""
@@ -330,6 +345,56 @@ MUTATIONS = (
         "{name: actions[result.worker][name] for name in result.steps}",
         "{name: actions[self.pool.num_envs - 1 - result.worker][name] for name in result.steps}",
     ),
+    # Demonstration files
+    Mutation(
+        "P30",
+        "demonstrations/reading.py",
+        "actions = [x[1:] if late else x[:-1] for x in (numbers, choices)]",
+        "actions = [x[:-1] for x in (numbers, choices)]",
+        "unity_recordings",
+    ),
+    Mutation(
+        "P30",
+        "demonstrations/reading.py",
+        "piece[-1][-1] = agent != previous",
+        "piece[-1][-1] = False",
+        "unity_recordings",
+    ),
+    Mutation(
+        "P30",
+        "demonstrations/reading.py",
+        "demo_actions == AS_RECORDED or (agents == agents[0]).all()",
+        "True",
+        "unity_recordings",
+    ),
+    Mutation(
+        "P30",
+        "demonstrations/episodes.py",
+        "x[1:] if late else x[:-1] for x in (numbers, choices)",
+        "x[:-1] for x in (numbers, choices)",
+        "unity_recordings",
+    ),
+    Mutation("P30", "demonstrations/episodes.py", "agent += not over", "agent += 0", "unity_recordings"),
+    Mutation("P30", "demonstrations/records.py", "recorder = Recorder.JAXRL", "pass", "unity_recordings"),
+    Mutation(
+        "P30", "demonstrations/records.py", "pairs.pop()  # an action that is nowhere", "pass", "unity_recordings"
+    ),
+    Mutation(
+        "P30",
+        "demonstrations/records.py",
+        "len(data) - at == len(header) and data[at:] == header",
+        "False",
+        "unity_recordings",
+    ),
+    Mutation("P30", "demonstrations/records.py", "free[-1:] |= final", "free[-1:] |= False", "unity_recordings"),
+    Mutation(
+        "P30",
+        "demonstrations/lags.py",
+        "if self.lag_0_adds >= max(_SOME, _ADDS * self.lag_1_adds):",
+        "if self.lag_0 >= self.lag_1:",
+        "unity_recordings",
+    ),
+    Mutation("P30", "training/checks.py", "or section.use_actions", "or True", "unity_recordings"),
     # Base of trainers
     Mutation(
         "B4",
@@ -379,5 +444,68 @@ MUTATIONS = (
         "training/host/policies.py",
         "return worker % self._league_size",
         "return (worker + 1) % self._league_size",
+    ),
+    Mutation(
+        "B27",
+        "training/self_play/game.py",
+        "rating.change(learner, foe.elo, result)",
+        "rating.change(learner, foes[0].elo, result)",
+        "three_teams",
+    ),
+    Mutation(
+        "B27",
+        "training/self_play/game.py",
+        "            side.schedule.last_change = step\n",
+        "",
+        "end_its_turn_together",
+    ),
+    Mutation(
+        "B27",
+        "training/self_play/game.py",
+        'settings.result == "return"',
+        'settings.result == "final_reward"',
+        "sign_of_the_last",
+    ),
+    Mutation(
+        "B27",
+        "training/self_play/pool.py",
+        " and number >= self.saved - self.window",
+        "",
+        "left_the_pool",
+    ),
+    Mutation(
+        "B27",
+        "training/compiled/opponents.py",
+        "select(due, x, before)",
+        "x",
+        "frozen",
+    ),
+    Mutation(
+        "B27",
+        "training/compiled/opponents.py",
+        "(keys[:, 1], filled, state.met)",
+        "(keys[:, 0], filled, state.met)",
+        "which_snapshot",
+    ),
+    Mutation(
+        "B27",
+        "training/compiled/opponents.py",
+        "due, policy, state.rating[:, -1])",
+        "due, policy, state.rating[:, 0])",
+        "rated_as_the_learner",
+    ),
+    Mutation(
+        "B27",
+        "training/compiled/opponents.py",
+        "jax.random.split(key, (groups, slots))",
+        "jnp.broadcast_to(key, (groups, slots))",
+        "act_differently",
+    ),
+    Mutation(
+        "B27",
+        "training/compiled/ratings.py",
+        "known = (number != LATEST) & (number >= saves - window)",
+        "known = number != LATEST",
+        "booked",
     ),
 )

@@ -33,6 +33,17 @@ class Mutation(NamedTuple):
     before: str  # stands once in the file
     after: str
     tests: str = ""  # instead of all tests of the row: those of them with this in their names
+    long: bool = False  # takes more than some 10 s of CPU time: never in a part
+
+
+DOZEN = 12
+
+
+def part_of(mutations: Sequence[Mutation], number: int) -> list[Mutation]:
+    """Return about a dozen of the mutations that are not `long`; numbers that follow each other go through them all."""
+    quick = [mutation for mutation in mutations if not mutation.long]
+    parts = max(round(len(quick) / DOZEN), 1)
+    return quick[number % parts :: parts]
 
 
 class Verdict(Enum):
@@ -46,7 +57,7 @@ class Verdict(Enum):
 def tests_of(row: str, text: str) -> list[str]:
     """Tests that a row of behaviours.md cites, as pytest takes them."""
     line = next(line for line in text.splitlines() if line.startswith(f"| {row} |"))
-    return [f"tests/{test}" for test in re.findall(r"`([\w/]+\.py::test_\w+)`", line)]
+    return [f"tests/{test}" for test in re.findall(r"`([\w/]+\.py::test_\w+(?:\[\w+\])?)`", line)]
 
 
 def mutated(mutation: Mutation, source: str) -> str:
@@ -124,10 +135,11 @@ def run_all(mutations: Sequence[Mutation], folder: Path, jobs: int) -> Iterator[
 
 
 def _copy(target: Path) -> Path:
+    """Copy the project with its compiled modules: each knows by size and time whether it is that of its source."""
     for name in CARRIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, target / name)
         else:
             shutil.copy(source, target / name)
     return target

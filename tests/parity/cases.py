@@ -30,6 +30,7 @@ class Case(NamedTuple):
     name: str
     meta: dict[str, Any]
     arrays: dict[str, np.ndarray]
+    folder: Path  # with the case and its demonstrations
 
     @property
     def spec(self) -> BehaviorSpec:
@@ -87,7 +88,7 @@ def load(path: Path) -> Case:
     meta = json.loads(path.read_text(encoding="utf-8"))
     with np.load(path.with_suffix(".npz")) as archive:
         arrays = {name: archive[name] for name in archive.files}
-    return Case(name=path.stem, meta=meta, arrays=arrays)
+    return Case(name=path.stem, meta=meta, arrays=arrays, folder=path.parent)
 
 
 def check_supported(case: Case) -> None:
@@ -121,7 +122,8 @@ def signals_of(weights: Weights) -> tuple[str, ...]:
 
 def expected_names(case: Case) -> list[str]:
     """Arrays that hold results of the reference, `mid/` (only there to locate a mismatch) left out."""
-    return [name for name in case.arrays if re.match(r"(out|state|g1|g1_tiny|w1|w3|o\d+)/", name)]
+    results = re.compile(r"(out|state|message|g1|g1_tiny|w\d+|o\d+)/|accepted$")
+    return [name for name in case.arrays if results.match(name)]
 
 
 def _observation(entry: dict[str, Any]) -> ObservationSpec:

@@ -13,10 +13,10 @@ from jaxrl.demonstrations import read
 from jaxrl.learning import cloning
 from jaxrl.networks import actions, squashed
 from jaxrl.networks.models import Actor, SquashedActor
+from jaxrl.settings.demonstrations import AS_RECORDED
 from jaxrl.torch import weights as torch_weights
 from tests.parity.cases import Case
 from tests.parity.compare import GRADIENT_FLOOR, Comparison
-from tests.parity.demonstration_cases import FOLDER
 from tests.parity.signal_cases import _statistics
 
 
@@ -28,7 +28,7 @@ def run_cloning(case: Case) -> Comparison:
     actor = (SquashedActor if of_sac else Actor)(spec, settings.network_settings)
     drawn = (lambda d, x: squashed.drawn(d, x)[0]) if of_sac else actions.drawn
     layout = (torch_weights.squashed_layout if of_sac else torch_weights.actor_layout)(spec, settings.network_settings)
-    demonstration = read(FOLDER / case.meta["demo_file"])
+    demonstration = read(case.folder / case.meta["demo_file"], AS_RECORDED)
     copied = cloning.Copied(actor.apply, drawn, lambda action: action)  # in the environment's units, as the original
     laid = cloning.in_sequences(demonstration, length)
     rows_at, (count, _) = cloning.as_wanted(copied, laid), laid.places.shape

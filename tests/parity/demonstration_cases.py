@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from jaxrl.demonstrations import Demonstration, DemonstrationError, read
+from jaxrl.settings.demonstrations import AS_RECORDED
 from tests.parity.cases import Case
 from tests.parity.compare import Comparison
 
-FOLDER = Path(__file__).parent / "fixtures"
 STRICTER = ("truncated_at_boundary", "steps_more")
 """What the original reads shorter than its header says, without a word."""
 MILDER = ("terminal_without_action",)
@@ -24,7 +22,7 @@ def run_demonstration(case: Case) -> Comparison:
     if "cases" in case.meta:
         return _broken(case)
     comparison = Comparison()
-    parts = [read(FOLDER / name) for name in case.meta["files"]]
+    parts = [read(case.folder / name, AS_RECORDED) for name in case.meta["files"]]
     borders = np.cumsum([len(part.done) + 1 for part in parts])[:-1] - 1
     for name, theirs in case.below("seq1/").items():
         if name != "prev_action":  # used nowhere
@@ -57,7 +55,7 @@ def _broken(case: Case) -> Comparison:
         what = name.split(".")[1]
         fails = what in STRICTER or (one["outcome"] != "loaded" and what not in (*OF_POLICIES, *MILDER))
         try:
-            found, failed = len(read(FOLDER / name).done), False
+            found, failed = len(read(case.folder / name, AS_RECORDED).done), False
         except DemonstrationError as error:
             assert name in str(error)
             found, failed = -1, True

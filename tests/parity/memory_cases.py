@@ -142,7 +142,7 @@ def run_memory_trajectories(case: Case) -> Comparison:
             if moments is not None:
                 ours |= {f"norm_{k}_mean": moments.mean, f"norm_{k}_var": moments.m2, f"norm_{k}_steps": moments.count}
         for name, array in ours.items():
-            comparison.add(f"o{i}/{name}", array, case.arrays[f"o{i}/{name}"])
+            comparison.add_from(case.arrays, f"o{i}/{name}", array)
     return comparison
 
 

@@ -13,6 +13,7 @@ from tests.parity.cloning_cases import run_cloning
 from tests.parity.compare import Comparison
 from tests.parity.demonstration_cases import run_demonstration
 from tests.parity.forward_cases import run_forward
+from tests.parity.lesson_cases import run_faulty, run_lessons
 from tests.parity.memory_cases import run_memory_forward, run_memory_trajectories
 from tests.parity.normalizer_case import run_normalizer
 from tests.parity.returns_cases import run_returns, run_schedules
@@ -42,6 +43,8 @@ FAMILIES: dict[str, Callable[[Case], Comparison]] = {
     "j_sac_signals*": run_sac_signals,
     "k_elo_formula*": run_formula,
     "k_elo*": run_self_play,
+    "l_curriculum_errors*": run_faulty,
+    "l_curriculum*": run_lessons,
 }
 """The first pattern that fits the case's name decides."""
 WITH_MEMORY = {"b": run_memory_forward, "d": run_memory_trajectories}

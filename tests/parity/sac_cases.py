@@ -126,12 +126,11 @@ def _compare_weights(case: Case, comparison: Comparison, state: TrainState, coun
     trees = {"actor": state.policy.params, **{name: state.critic[ours] for name, ours in NETWORKS.items()}}
     for name, tree in trees.items():
         for leaf, array in {**torch_weights.export_arrays(tree, layouts[name]), **normalizers}.items():
-            place = f"w{count}/{_prefix(name)}{leaf}"
-            comparison.add(place, array, case.arrays[place])
+            comparison.add_from(case.arrays, f"w{count}/{_prefix(name)}{leaf}", array)
     for kind in ("continuous", "discrete"):
         place = f"w{count}/log_ent_coef/{kind}"
         ours = state.own["log_alpha"].get(kind, case.arrays[f"w/log_ent_coef/{kind}"])
-        comparison.add(place, ours, case.arrays[place])
+        comparison.add_from(case.arrays, place, ours)
 
 
 def _forward(case: Case, comparison: Comparison, parts: sac_parts.Parts, state: TrainState, batch: Transitions) -> None:

@@ -110,8 +110,7 @@ def run_gail(case: Case) -> Comparison:
     for count in (1, 2, 3):
         paid.append(signal.reward(state, seen, cooperative=False))
         draws = _draws(case, f"r{count}/")
-        rows = tuple(x[draws.expert] for x in map(jnp.asarray, demo.obs))
-        state["normalizer"] = normalizer.update_all(state["normalizer"], rows, seen.valid >= 0)
+        state = _with_experts(case, state, draws)
         assert signal.gradient is not None
         gradient, metrics = signal.gradient(state, everywhere, draws)
         told.append(metrics)
@@ -155,6 +154,13 @@ def _draws(case: Case, at: str) -> gail.Draws:
     )
     noise = tuple(jnp.asarray(drawn[f"vail_{x}"]) for x in ("policy", "expert", "penalty") if f"vail_{x}" in drawn)
     return gail.Draws(rows, between, noise)
+
+
+def _with_experts(case: Case, state: Any, draws: gail.Draws) -> Any:
+    """The original's normaliser takes in the experts of an update before all else; ours knows all from the first."""
+    rows = tuple(x[draws.expert] for x in case.observations("demo/obs_"))
+    everywhere = jnp.ones(len(draws.expert), bool)
+    return {**state, "normalizer": normalizer.update_all(state["normalizer"], rows, everywhere)}
 
 
 def _discriminator(case: Case, prefix: str) -> Any:

@@ -50,8 +50,8 @@ def run_streams(case: Case) -> Comparison:
             advantages.append(advantage)
             told = {"value_estimates": value[:, k], "value_next": bootstrap, "rewards": reward}
             for what, ours in (told | {"returns": advantage + value[:, k], "advantages": advantage}).items():
-                comparison.add(f"o{i}/{name}/{what}", ours, case.arrays[f"o{i}/{name}/{what}"])
-        comparison.add(f"o{i}/advantages", jnp.stack(advantages).mean(0), case.arrays[f"o{i}/advantages"])
+                comparison.add_from(case.arrays, f"o{i}/{name}/{what}", ours)
+        comparison.add_from(case.arrays, f"o{i}/advantages", jnp.stack(advantages).mean(0))
         signals.watch(found)
     state = state.replace(policy=state.policy.replace(normalizer=states))
     _update_policy(case, comparison, settings, layouts, state)
@@ -76,7 +76,7 @@ def _update_policy(case: Case, comparison: Comparison, settings: Any, layouts: A
         comparison.add(f"g1/{name}", slopes[name], theirs, floor=GRADIENT_FLOOR)
     state, metrics = jax.jit(partial(updating.update, parts))(state, batch)
     for name in ("policy_loss", "value_loss", "learning_rate", "epsilon", "beta"):
-        comparison.add(f"out/{name}", metrics[name], case.arrays[f"out/{name}"])
+        comparison.add_from(case.arrays, f"out/{name}", metrics[name])
     tiny = {f"g1/{name}": slope for name, slope in slopes.items()}
     known = case._replace(arrays={**tiny, **case.arrays})
     update_cases._compare_weights(known, comparison, layouts, state, 1)
@@ -102,13 +102,13 @@ def run_sac_signals(case: Case) -> Comparison:
             kept = signals.states["rnd"]["normalizer"][0]
             ours = {"mean": kept.mean, "var": kept.m2, "steps": kept.count}[what]
             name = f"{place}rnd_norm_{what}_before_update"
-            comparison.add(name, ours, case.arrays[name])
+            comparison.add_from(case.arrays, name, ours)
         drawn = case.below(f"s{number + 1}/")
         rows = _replayed(case, drawn["index"])
         paid = {name: signals.paid(name, rows) for name in case.meta["streams"]}
         signals.watch(rows)
         for name, ours in paid.items():
-            comparison.add(f"{place}rewards/{name}", ours, case.arrays[f"{place}rewards/{name}"])
+            comparison.add_from(case.arrays, f"{place}rewards/{name}", ours)
         noise = drawn.get("noise", np.zeros((len(drawn["index"]), 0), np.float32))
         state, told = update(state, rows, jnp.stack(list(paid.values()), -1), jnp.asarray(noise))
         told |= signals.learn(_replayed(case, drawn["signal_index"]), "")
@@ -172,7 +172,8 @@ class _Signals:
         if name == "curiosity":
             return {**state, "params": signal_cases._models(case, "w/curiosity/"), "learned": jnp.array(learned)}
         if name == "gail":
-            return {**state, "params": signal_cases._discriminator(case, "w/gail/")}
+            states = signal_cases._statistics(case, "w/gail/encoder.") or state["normalizer"]
+            return {**state, "params": signal_cases._discriminator(case, "w/gail/"), "normalizer": states}
         bodies = {ours: signal_cases._body(case, f"w/{theirs}") for ours, theirs in NETWORKS[name].items()}
         states = signal_cases._statistics(case, f"w/{NETWORKS[name]['params']}") or state["normalizer"]
         return {**state, **bodies, "normalizer": states}
@@ -192,7 +193,10 @@ class _Signals:
         told: dict[str, jax.Array] = {}
         for name, made in self.made.items():
             assert made.gradient is not None
-            key: Any = signal_cases._draws(self.of(name), draws) if name == "gail" else jax.random.key(0)
+            key: Any = jax.random.key(0)
+            if name == "gail":
+                key = signal_cases._draws(self.of(name), draws)
+                self.states[name] = signal_cases._with_experts(self.case, self.states[name], key)
             gradient, metrics = jax.jit(made.gradient)(self.states[name], found, key)
             self.states[name] = made.watch(made.apply(self.states[name], gradient), found)
             told |= {f"{name}_{metric}": x for metric, x in metrics.items()}
@@ -203,16 +207,20 @@ class _Signals:
         for name, state in self.states.items():
             case, ours = self.of(name), {}
             if name == "curiosity":
-                ours = {f"curiosity/{k}": v for k, v in signal_cases._exported(case, state["params"]).items()}
+                ours = signal_cases._exported(case, state["params"])
+                still = normalizer.init_all(case.spec, case.meta["network_settings"]["normalize"])
+                ours |= signal_cases._exported_statistics(still, "_state_encoder.")  # which nothing moves
+                ours = {f"curiosity/{k}": v for k, v in ours.items()}
             elif name == "gail":
-                ours = {f"gail/{k}": v for k, v in signal_cases._discriminated(case, state["params"]).items()}
+                ours = signal_cases._discriminated(case, state["params"])
+                ours |= signal_cases._exported_statistics(state["normalizer"], "encoder.")
+                ours = {f"gail/{k}": v for k, v in ours.items()}
             else:
                 for kept, prefix in NETWORKS[name].items():
                     ours |= signal_cases._names(case, state[kept], prefix)
                     ours |= signal_cases._exported_statistics(state["normalizer"], prefix)
             for leaf, array in ours.items():
-                if f"{place}{leaf}" in self.case.arrays:
-                    comparison.add(f"{place}{leaf}", array, self.case.arrays[f"{place}{leaf}"], floor=GRADIENT_FLOOR)
+                comparison.add_from(self.case.arrays, f"{place}{leaf}", array, floor=GRADIENT_FLOOR)
 
 
 def _of_trajectory(own: Case) -> Transitions:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.footprint import give_back
 from tests.parity.__main__ import FIXTURES
+from tests.parity.cases import Case, load
 from tests.parity.compare import Comparison
 from tests.parity.runner import find, run_case
+from tests.parity.signal_cases import _seen
+from tests.parity.stream_cases import _Signals
 
 LONG = (  # half of the time of all
     "d_poca_trajectories_lstm", "d_ppo_trajectories_lstm", "f_sac_lstm_continuous_norm", "g_streams_ppo_curiosity_rnd",
@@ -74,6 +79,104 @@ def test_a_case_with_a_mask_of_tiny_gradients_and_without_the_first_weights_is_c
     arrays[changed] = arrays[changed] + np.float32(1e-3)
     np.savez(tmp_path / "c_ppo_update.npz", allow_pickle=False, **arrays, **tiny)
     assert run_case(tmp_path / "c_ppo_update.json").status == "FAIL"
+
+
+def copied(name: str, folder: Path, *suffixes: str) -> Path:
+    """The case in another folder, with the files of these suffixes beside it."""
+    for suffix in (".json", ".npz", *suffixes):
+        (folder / f"{name}{suffix}").write_bytes((FIXTURES / f"{name}{suffix}").read_bytes())
+    return folder / f"{name}.json"
+
+
+def changed(path: Path, change: Callable[[dict[str, np.ndarray]], None]) -> Path:
+    """The case with other arrays."""
+    with np.load(path.with_suffix(".npz")) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    change(arrays)
+    np.savez(path.with_suffix(".npz"), allow_pickle=False, **arrays)
+    return path
+
+
+def test_the_demonstration_is_read_that_lies_beside_the_case(tmp_path):
+    assert run_case(copied("i_demo_legacy_discrete", tmp_path, ".demo")).status == "pass"
+    for name in ("i_demo_legacy_discrete", "h_bc_continuous"):
+        path = copied(name, tmp_path)
+        path.with_suffix(".demo").unlink(missing_ok=True)
+        outcome = run_case(path)
+        assert outcome.status == "FAIL" and str(path.with_suffix(".demo")) in outcome.note, outcome.note
+
+
+def test_weights_that_a_case_leaves_out_are_not_compared_and_all_others_are(tmp_path):
+    left_out = "actor/network_body._body_endoder.seq_layers.0.bias"
+    path = copied("c_ppo_update_continuous", tmp_path)
+
+    def without(arrays: dict[str, np.ndarray]) -> None:
+        del arrays[f"w3/{left_out}"], arrays[f"g1/{left_out}"]
+
+    def wrong(arrays: dict[str, np.ndarray]) -> None:
+        arrays[f"w1/{left_out}"] = arrays[f"w1/{left_out}"] + np.float32(1e-3)
+
+    outcome = run_case(changed(path, without))
+    assert outcome.status == "pass", str(outcome)
+    assert run_case(changed(path, wrong)).note == f"w1/{left_out}"
+
+
+def test_nothing_that_was_compared_is_no_pass(tmp_path):
+    outcome = run_case(changed(copied("e_normalizer", tmp_path), dict.clear))
+    assert outcome.status == "FAIL"
+    assert Comparison().worst == ("nothing was compared", math.inf)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("l_curriculum_resume", "state/smoothed"),
+        ("l_curriculum_resume", "state/must_reset"),
+        ("l_curriculum_two_behaviors", "message/size/0"),
+        ("l_curriculum_errors", "accepted"),
+    ],
+)
+def test_a_changed_lesson_fails(tmp_path, name, array):
+    def change(arrays: dict[str, np.ndarray]) -> None:
+        arrays[array] = arrays[array].copy()
+        arrays[array].flat[-1] = not arrays[array].flat[-1]
+
+    outcome = run_case(changed(copied(name, tmp_path), change))
+    assert (outcome.status, outcome.note) == ("FAIL", array)
+
+
+def normalised(case: Case, signal: str) -> Case:
+    """A case of streams whose `signal` has `normalize: true`."""
+    section = case.meta["signals"][signal]
+    section = {**section, "network_settings": {**section["network_settings"], "normalize": True}}
+    return case._replace(meta={**case.meta, "signals": {**case.meta["signals"], signal: section}})
+
+
+def test_the_normaliser_of_gail_beside_another_stream_is_compared():
+    """By hand, of ML-Agents' rule: mean 0, M2 1 and count 1, and then the experts of the update."""
+    case = normalised(load(FIXTURES / "g_streams_ppo_gail.json"), "gail")
+    experts = case.arrays["demo/obs_0"][case.arrays["r1/expert_index"]].astype(np.float64)
+    count = 1 + len(experts)
+    mean = experts.sum(0) / count
+    m2 = 1 + ((experts - mean) * experts).sum(0)
+    place = "gail/encoder.observation_encoder.processors.0.normalizer."
+    ones = {"running_mean": np.zeros(4), "running_variance": np.ones(4), "normalization_steps": np.array(1)}
+    after = {"running_mean": mean, "running_variance": m2, "normalization_steps": np.array(count)}
+    states = {f"w/{place}{name}": x for name, x in ones.items()} | {f"w1/{place}{name}": x for name, x in after.items()}
+    case = case._replace(arrays={k: x for k, x in case.arrays.items() if not k.startswith("w1/")} | states)
+    signals, comparison = _Signals(case), Comparison()
+    signals.learn(_seen(case), "r1/")
+    signals.compare(comparison, "w1/")
+    assert comparison.errors.keys() == {f"w1/{place}{name}" for name in after}
+    assert comparison.worst[1] < 1e-6, comparison.worst
+
+
+def test_the_normaliser_of_curiosity_beside_another_stream_is_compared_and_does_not_move():
+    case = normalised(load(FIXTURES / "g_streams_ppo_curiosity_rnd.json"), "curiosity")
+    place = "w1/curiosity/_state_encoder.observation_encoder.processors.0.normalizer.running_mean"
+    signals, comparison = _Signals(case._replace(arrays={**case.arrays, place: np.full(5, 0.5)})), Comparison()
+    signals.compare(comparison, "w1/")
+    assert comparison.errors[place] == 1.0  # 0.5 away, of 0.5
 
 
 def test_a_shared_critic_with_memory_says_why_it_is_not_compared(tmp_path):

@@ -58,7 +58,7 @@ def run_trajectories(case: Case) -> Comparison:
             if state is not None:
                 ours |= {f"norm_{k}_mean": state.mean, f"norm_{k}_var": state.m2, f"norm_{k}_steps": state.count}
         for name, array in ours.items():
-            comparison.add(f"o{i}/{name}", array, case.arrays[f"o{i}/{name}"])
+            comparison.add_from(case.arrays, f"o{i}/{name}", array)
     return comparison
 
 

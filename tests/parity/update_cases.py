@@ -115,31 +115,29 @@ def _first_gradient(
     comparison.add("out/first_entropy_mean", metrics["entropy"], case.arrays["out/first_entropy_mean"])
     comparison.add("out/first_signed_policy_loss", metrics["policy_loss"], case.arrays["out/first_signed_policy_loss"])
     for name, array in _exported(layouts, gradient).items():
-        if f"g1/{name}" in case.arrays:
-            comparison.add(f"g1/{name}", array, case.arrays[f"g1/{name}"], floor=GRADIENT_FLOOR)
-        else:
-            tiny = case.arrays[f"g1_tiny/{name}"]  # all that large cases tell of a gradient
+        comparison.add_from(case.arrays, f"g1/{name}", array, floor=GRADIENT_FLOOR)
+        tiny = case.arrays.get(f"g1_tiny/{name}")  # all that large cases tell of a gradient
+        if tiny is not None:
             comparison.add(f"g1_tiny/{name}", (np.abs(array) >= SURELY_NOT_TINY) & tiny, np.zeros_like(tiny))
 
 
 def _compare_weights(case: Case, comparison: Comparison, layouts: Layouts, state: TrainState, count: int) -> None:
-    """Nothing where the case does not tell the weights after `count` updates."""
-    if not case.below(f"w{count}/"):
-        return
+    """Those that the case has: large cases leave out weights whose gradients are tiny, or all of one update."""
     bound = count * case.meta["hyperparameters"]["learning_rate"]
     for name, array in _exported(layouts, {"actor": state.policy.params, "critic": state.critic}).items():
-        noise = case.arrays.get(f"g1_tiny/{name}")
+        theirs, noise = case.arrays.get(f"w{count}/{name}"), case.arrays.get(f"g1_tiny/{name}")
+        if theirs is None:
+            continue
         if noise is None:
-            noise = np.abs(case.arrays[f"g1/{name}"]) < TINY
-        comparison.add_after_adam(f"w{count}/{name}", array, case.arrays[f"w{count}/{name}"], noise, bound)
+            noise = np.abs(case.arrays.get(f"g1/{name}", np.ones_like(theirs))) < TINY
+        comparison.add_after_adam(f"w{count}/{name}", array, theirs, noise, bound)
     fixed = {f"actor/{k}": v for k, v in torch_weights.export_normalizer(state.policy.normalizer).items()}
     if layouts.critic is not None:
         fixed |= {name.replace("actor/", "critic/", 1): array for name, array in fixed.items()}
     if case.meta["algorithm"] == "poca":
         fixed[f"critic/{torch_weights.MAX_TEAM}"] = np.asarray(state.own["max_team"])
     for name, array in fixed.items():
-        if f"w{count}/{name}" in case.arrays:
-            comparison.add(f"w{count}/{name}", array, case.arrays[f"w{count}/{name}"])
+        comparison.add_from(case.arrays, f"w{count}/{name}", array)
 
 
 def _exported(layouts: Layouts, trees: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -22,10 +22,11 @@ from jaxrl.rewards.signals import bind
 from jaxrl.rollout.transitions import transitions
 from jaxrl.settings.traced import with_values
 from jaxrl.training.host.imitation import _faded
-from jaxrl.types import Action
+from jaxrl.types import Action, ActionSpec, BehaviorSpec, ObservationSpec
 from tests.algorithms.team_rollouts import SMALL, SPEC, fresh, quick_jit, random_rollout
 from tests.helpers import settings_of
 
+UNITY = Path(__file__).parents[1] / "demonstrations" / "recordings"
 TINY = {"hidden_units": 4, "num_layers": 1}
 SHOWN = 0.5
 """What is demonstrated of every number; of branches the last choice."""
@@ -68,6 +69,11 @@ def test_actions_are_compared_as_the_environment_has_them(demo):
     assert np.abs(np.asarray(raw - by_hand))[np.asarray(rollout.acted)].max() > 1e-4
     _, told = quick_jit(algorithm.learn)(state, rollout)
     assert {"loss/gail", "grad_mag_loss/gail", "policy_estimate/gail", "expert_estimate/gail"} <= set(told)
+    key = jax.random.key(2)
+    _, learned = quick_jit(signals.gradients)(state.signals, found, key)
+    assert alone.gradient is not None
+    _, by_hand = alone.gradient(state.signals["gail"], as_sent, key)
+    np.testing.assert_allclose(learned["policy_estimate/gail"], by_hand["policy_estimate"], rtol=1e-6)
     strangers = bind(SPEC, settings)  # without the conversion it would learn something else
     assert strangers.sent(found.action) is found.action
 
@@ -75,6 +81,47 @@ def test_actions_are_compared_as_the_environment_has_them(demo):
 def _discriminator(demonstration: Demonstration, **keys: Any) -> Any:
     settings = settings_of("ppo", {**SMALL, "reward_signals": of_gail("unread", use_actions=True, **keys)})
     return gail.gail(SPEC, settings.reward_signals["gail"], demonstration)
+
+
+def _picked(shown: Demonstration, *rows: int) -> Demonstration:
+    """Return these decisions alone."""
+    columns = ("obs", "action", "reward", "done", "interrupted", "terminal", "last")
+    return shown._replace(**{name: jax.tree.map(lambda x: x[list(rows)], getattr(shown, name)) for name in columns})
+
+
+def test_all_of_the_demonstrations_are_drawn_and_known_to_the_normaliser(demo):
+    """Two decisions, of which 500 draws have about as many: the mean of D lies between both, and near the middle."""
+    shown, found = _picked(decisions(demo, SPEC), 0, 1), transitions(random_rollout(3, t=5, b=50, a=2))
+    signal = _discriminator(shown, network_settings={**TINY, "normalize": True})
+    state = signal.init(jax.random.key(0))
+    mean, m2, count = (np.asarray(getattr(state["normalizer"][0], name)) for name in ("mean", "m2", "count"))
+    rows = np.asarray(shown.obs[0], np.float64)
+    np.testing.assert_allclose(mean, rows.sum(0) / 3, rtol=1e-5)  # 0 counts as one row
+    np.testing.assert_allclose(m2, 1.0 + ((rows - mean) * rows).sum(0), rtol=1e-5)
+    assert count == 3
+    alone = []
+    for row in range(2):
+        of_one = _discriminator(_picked(shown, row, row), network_settings={**TINY, "normalize": True})
+        alone.append(float(quick_jit(of_one.gradient)(state, found, jax.random.key(1))[1]["expert_estimate"]))
+    estimate = float(quick_jit(signal.gradient)(state, found, jax.random.key(1))[1]["expert_estimate"])
+    assert abs(alone[0] - alone[1]) > 1e-3
+    assert 0.4 < (estimate - alone[0]) / (alone[1] - alone[0]) < 0.6
+
+
+def test_noise_of_policy_and_experts_is_drawn_apart(demo):
+    """Where the policy does what was demonstrated, D differs by the noise of VAIL alone."""
+    one = _picked(decisions(demo, SPEC), 0, 0)
+    found = transitions(random_rollout(3, t=8))
+    shape = found.valid.shape
+    same = found._replace(
+        obs=tuple(jnp.broadcast_to(jnp.asarray(x[0]), (*shape, *x.shape[1:])) for x in one.obs),
+        action=jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x[0]), (*shape, *x.shape[1:])), one.action),
+        discount=jnp.ones(shape),
+        valid=jnp.ones(shape, bool),
+    )
+    signal = _discriminator(one, use_vail=True)
+    _, told = quick_jit(signal.gradient)(signal.init(jax.random.key(0)), same, jax.random.key(1))
+    assert abs(float(told["policy_estimate"]) - float(told["expert_estimate"])) > 1e-5
 
 
 def test_an_interruption_is_no_end(demo):
@@ -181,6 +228,31 @@ def test_a_clone_of_ppo_acts_as_it_was_shown(demo, deterministic: bool):
     assert (told["pretraining_loss"] < 0.1) == deterministic
 
 
+def test_each_epoch_of_cloning_has_an_order_of_its_own(demo):
+    """Three epochs over twelve decisions, four at a time: each meets every decision once, in another order."""
+    section = {"demo_path": demo, "num_epoch": 3, "batch_size": 4}
+    settings = settings_of("ppo", {**SMALL, "behavioral_cloning": section})
+    algorithm = jaxrl.make_algorithm(SPEC, settings)
+    laid, chosen = cloning.in_sequences(decisions(demo, SPEC), 1), []
+    assert algorithm.copied is not None
+    rows_at = cloning.as_wanted(algorithm.copied, laid)
+
+    def noted(places: jax.Array) -> cloning.Rows:
+        jax.debug.callback(lambda x: chosen.append(np.asarray(x)), places, ordered=True)
+        return rows_at(places)
+
+    made = cloning.make_cloning(SPEC, settings, algorithm.copied, noted, laid.places.shape)
+    policy: Any = fresh(algorithm).policy
+    learn = quick_jit(made.learn)
+    out = learn(made.init(policy.params), policy.params, policy.normalizer, jnp.int32(0), jax.random.key(3))
+    jax.block_until_ready(out)
+    jax.effects_barrier()
+    orders = np.concatenate(chosen).reshape(3, 12)
+    for order in orders:
+        np.testing.assert_array_equal(np.sort(order), np.arange(12))
+    assert len({order.tobytes() for order in orders}) == 3
+
+
 def test_cloning_ends_at_its_step_and_the_policy_rests(demo):
     """The turn that reaches `steps` still learns; the next one does not, and says 0: unless `steps` is raised."""
     settings, raised = (
@@ -210,6 +282,35 @@ def test_cloning_ends_at_its_step_and_the_policy_rests(demo):
     assert list(map(_faded, studies)) == [True, False]
     kept, _, loss = quick_jit(longer.learn)(kept, params, states, jnp.int32(200), jax.random.key(1))
     assert float(loss) > 0.0 and float(kept["rate"]) == pytest.approx(0.5 * base, rel=1e-4)
+
+
+def test_both_pair_actions_as_their_key_says():
+    """Of Unity's recording: by default the next record's, as recorded its own. GAIL without actions reads any."""
+    spec = BehaviorSpec((ObservationSpec("", (2,)),), ActionSpec(0, (3,)))
+    action = Action(jnp.zeros((4, 2, 0)), jnp.zeros((4, 2, 1), jnp.int32))
+    seen: Any = transitions(random_rollout(3, t=4))
+    seen = seen._replace(
+        obs=(jnp.zeros((4, 2, 2)),), action=action, valid=jnp.ones((4, 2), bool), discount=jnp.ones((4, 2))
+    )
+    says = actions.ActionDistribution(jnp.zeros((16, 0)), jnp.zeros(0), jnp.tile(jnp.array([0.0, 1.0, 2.0]), (16, 1)))
+    learned = []
+    for how in ("detect", "as_recorded"):
+        shown = {"demo_path": str(UNITY / "walk_discrete.demo"), "demo_actions": how}
+        signals = {"gail": {**shown, "network_settings": TINY, "use_actions": True}}
+        settings = settings_of("ppo", {**SMALL, "reward_signals": signals, "behavioral_cloning": shown})
+        signal = gail.make_gail(spec, settings.reward_signals["gail"])
+        assert signal.gradient is not None
+        _, told = quick_jit(signal.gradient)(signal.init(jax.random.key(0)), seen, jax.random.key(1))
+        copied = cloning.Copied(lambda *_: says, lambda dist, x: x, lambda action: action)
+        clone = cloning.bind_cloning(spec, settings, copied)
+        assert clone is not None
+        chosen, none = jnp.arange(16), jnp.zeros((16, 1, 0))
+        moments = clone.init(jnp.zeros(()))["optimizer"]
+        loss = quick_jit(clone.step)(jnp.zeros(()), moments, (None,), 0.1, chosen, none)[2]
+        learned.append([float(told["loss"]), float(loss)])
+    assert all(x != y for x, y in zip(*learned, strict=True))
+    unused = settings_of("ppo", {**SMALL, "reward_signals": of_gail(str(UNITY / "bad_action.demo"))})
+    gail.make_gail(spec._replace(action=ActionSpec(0, (4,))), unused.reward_signals["gail"])
 
 
 def test_sequences_do_not_cross_the_end_of_an_episode(demo):

@@ -13,7 +13,7 @@ import jaxrl
 from jaxrl.algorithms import preparing
 from jaxrl.rewards.interface import RewardSignal
 from jaxrl.rewards.normalized import normalized
-from jaxrl.rewards.signals import bind
+from jaxrl.rewards.signals import Signals, bind
 from jaxrl.rollout.transitions import outcome, transitions
 from jaxrl.settings import BehaviorSettings
 from tests.algorithms.team_rollouts import SMALL, SPEC, fresh, random_rollout
@@ -61,6 +61,26 @@ def test_each_minibatch_moves_them_once(trainer: str) -> None:
     assert int(statistics.count) == 1 + int(rollout.acted.sum())  # each decision once, whatever minibatches there were
 
 
+def test_signals_of_one_form_begin_apart() -> None:
+    """Each by a key of its own; and RND's target is another network than its predictor, so that a fresh one pays."""
+    drawn = RewardSignal(reward=lambda *_, **__: jnp.zeros(()), init=lambda key: jax.random.normal(key, (2,)))
+    begun = Signals({"one": drawn, "two": drawn}, {}).init(jax.random.key(0))
+    assert (begun["one"] != begun["two"]).all()
+    signals, seen = bind(SPEC, made("ppo")), transitions(random_rollout(3, t=8))
+    paid = signals.bound["rnd"].reward(signals.init(jax.random.key(0))["rnd"], seen, cooperative=False)
+    assert (np.asarray(paid)[np.asarray(seen.valid)] > 0.0).all()
+
+
+def test_every_signal_that_watches_follows_what_was_paid() -> None:
+    """RND's statistics and what divides curiosity's rewards, side by side: each decision once."""
+    streams = {**STREAMS, "curiosity": {"network_settings": TINY, "normalize_rewards": True}}
+    signals, rollout = bind(SPEC, made("ppo", reward_signals=streams)), random_rollout(3, t=8)
+    watched = signals.watch(signals.init(jax.random.key(0)), rollout)
+    decided = int(rollout.acted.sum())
+    assert int(watched["curiosity"]["paid"].count) == decided
+    assert int(watched["rnd"]["normalizer"][0].count) == 1 + decided
+
+
 def test_curiosity_pays_once_it_has_learned_and_only_for_what_was_seen() -> None:
     settings, rollout = made("ppo"), random_rollout(3, t=8)
     algorithm, signals = jaxrl.make_algorithm(SPEC, settings), bind(SPEC, settings)
@@ -72,6 +92,39 @@ def test_curiosity_pays_once_it_has_learned_and_only_for_what_was_seen() -> None
     seen = np.asarray(outcome(rollout)[2])
     assert (paid[seen] > 0.0).all() and not paid[~seen].any()
     assert paid.max() <= 1.0 / 0.5
+
+
+def test_curiosity_learns_nothing_from_what_was_not_seen() -> None:
+    """Whatever stands in the place of a last observation that nobody saw, gradient and losses are the same."""
+    signals, found = bind(SPEC, made("ppo")), transitions(random_rollout(3, t=8))
+    curiosity = signals.bound["curiosity"]
+    unseen = np.asarray(found.valid & ~found.seen)
+    assert unseen.any() and np.asarray(found.valid & found.seen).any() and curiosity.gradient is not None
+    other = tuple(jnp.where(unseen.reshape(*unseen.shape, *[1] * (x.ndim - 3)), x + 7.0, x) for x in found.next_obs)
+    state, gradient = curiosity.init(jax.random.key(0)), jax.jit(curiosity.gradient)
+    clean, dirty = (gradient(state, found._replace(next_obs=x), jax.random.key(1)) for x in (found.next_obs, other))
+    jax.tree.map(np.testing.assert_array_equal, clean, dirty)
+
+
+def test_each_signal_draws_with_a_key_of_its_own() -> None:
+    """Three signals that note their keys: at the start, from a minibatch, and once per update."""
+
+    def noting(_state: Any, _seen: Any, key: jax.Array) -> Any:
+        return jax.random.key_data(key), {}
+
+    signal = RewardSignal(
+        reward=lambda _state, seen, cooperative: jnp.zeros(seen.valid.shape),
+        init=jax.random.key_data,
+        gradient=noting,
+        learn=noting,
+    )
+    names, rollout, key = ("a", "b", "c"), random_rollout(3, t=8), jax.random.key(0)
+    signals = Signals(dict.fromkeys(names, signal), {})
+    states = signals.init(key)
+    learned, _ = signals.learn(states, rollout, key)
+    gradients, _ = signals.gradients(states, transitions(rollout), key)
+    for keys in (states, gradients, learned):
+        assert len({np.asarray(keys[name]).tobytes() for name in names}) == 3
 
 
 def test_what_nobody_decided_on_changes_nothing() -> None:
@@ -130,10 +183,13 @@ def test_rewards_are_divided_by_the_deviation_of_all_that_was_paid() -> None:
 def test_divided_rewards_of_nothing_are_nothing() -> None:
     """As those of curiosity before it has learned; and what has no deviation is left as it is."""
     seen = transitions(random_rollout(3, t=8))
-    for constant in (0.0, 0.5):
+    for constant in (0.0, 0.5, 0.1):  # of the last no mean is exact: rounding is no deviation
         same = normalized(RewardSignal(reward=lambda _, seen, cooperative, x=constant: jnp.full(seen.valid.shape, x)))
-        found = np.asarray(same.reward(same.init(jax.random.key(0)), seen, cooperative=False))
-        assert (found == constant).all()
+        state = same.init(jax.random.key(0))
+        for _ in range(3):
+            found = np.asarray(same.reward(state, seen, cooperative=False))
+            assert (found == np.float32(constant)).all()
+            state = same.watch(state, seen)
 
 
 @pytest.mark.parametrize("name", ["rnd", "curiosity"])

@@ -127,5 +127,5 @@ def test_sums_and_team_of_discarded_agents_are_dropped() -> None:
         "mates_returns": [0.0],
         "group_returns": [8.0],
         "team_returns": [8.0],
-        "last_rewards": [12.0],
+        "games": [(0, 12.0, 12.0)],
     }

@@ -85,8 +85,8 @@ def test_a_team_is_over_with_its_last_member_though_another_moves_in_with_that_m
         (team(2, group_reward=[1.0]), {}),
         team_rows=team_rows,
     )
-    assert (over.group_returns, over.team_returns, over.last_rewards) == ([5.0], [5.0], [5.0])
-    assert (last.group_returns, last.team_returns, last.last_rewards) == ([4.0], [4.0], [1.0])
+    assert (over.group_returns, over.team_returns, over.games) == ([5.0], [5.0], [(0, 5.0, 5.0)])
+    assert (last.group_returns, last.team_returns, last.games) == ([4.0], [4.0], [(0, 1.0, 4.0)])
 
 
 def test_restart_under_the_same_id_starts_at_zero() -> None:

@@ -27,7 +27,7 @@ from tests.helpers import ppo_settings
 def load(folder: Path, text: str, *flags: str) -> RunSettings:
     path = folder / "run.yaml"
     path.write_text(text, encoding="utf-8")
-    return load_run_settings(path, overrides_from(parse(["learn", *flags])), HYPERPARAMETER_TYPES)
+    return load_run_settings(path, overrides_from(parse(["learn", *flags])), HYPERPARAMETER_TYPES, strict=True)
 
 
 def behavior(keys: str) -> str:
@@ -57,6 +57,10 @@ WRONG = [
     (
         behavior("network_settings: {memory_size: 8}"),
         f"{A}.network_settings.memory_size: unknown key, did you mean memory.memory_size?",
+    ),
+    (
+        behavior("network_settings: {normalize_from_data: true}"),
+        f"{A}.network_settings.normalize_from_data: got true, expected false without normalize: true",
     ),
     ("behaviors: {'A?team=1': {}}", f"{A}?team=1: got 'A?team=1', expected 'A': all teams of a behavior share its"),
     ("checkpoint_settings: {run_id: ''}", "checkpoint_settings.run_id: got '', expected text that is not empty"),
@@ -167,6 +171,10 @@ WRONG = [
     (
         behavior("self_play: {opponent_sampling: newest}"),
         f"{A}.self_play.opponent_sampling: got 'newest', expected one of 'uniform' or 'pfsp'",
+    ),
+    (
+        behavior("self_play: {result: sign}"),
+        f"{A}.self_play.result: got 'sign', expected one of 'final_reward' or 'return'",
     ),
     # 1.9 and 1.10 environment and engine
     ("env_settings: {num_envs: 2}", "env_settings.num_envs: got 2, expected 1 without env_path"),

@@ -18,6 +18,7 @@ from jaxrl.settings import (
     to_yaml,
 )
 from jaxrl.settings.inheritance import merge
+from jaxrl.settings.section import setting_at
 
 KEYS = st.text(string.ascii_lowercase, min_size=1, max_size=3)
 LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=4))
@@ -161,6 +162,74 @@ behaviors:
     assert list(a.reward_signals) == ["curiosity"] and set(b.reward_signals) == {"curiosity", "extrinsic"}
     assert b.network_settings.memory is None and b.reward_signals["curiosity"].gamma == 0.5
     assert c.trainer_type == "poca" and c.hyperparameters.batch_size == 8 and list(c.reward_signals) == ["extrinsic"]
+
+
+# Of a behavior over `default_settings`: both sections, dotted key of the behavior, its value in ML-Agents 1.1.0.
+DERIVED = [
+    ("", "hyperparameters: {learning_rate_schedule: constant}", "hyperparameters.beta_schedule", "linear"),
+    (
+        "trainer_type: ppo, hyperparameters: {learning_rate: 3.0e-4}",
+        "trainer_type: ppo, hyperparameters: {learning_rate_schedule: constant}",
+        "hyperparameters.epsilon_schedule",
+        "linear",
+    ),
+    (
+        "trainer_type: poca, hyperparameters: {learning_rate_schedule: constant}",
+        "trainer_type: ppo, hyperparameters: {learning_rate_schedule: linear}",
+        "hyperparameters.beta_schedule",
+        "constant",
+    ),
+    (
+        "trainer_type: poca, hyperparameters: {learning_rate_schedule: constant, beta_schedule: linear}",
+        "max_steps: 9",
+        "hyperparameters.epsilon_schedule",
+        "constant",
+    ),
+    (
+        "trainer_type: sac, hyperparameters: {steps_per_update: 10}",
+        "trainer_type: sac, hyperparameters: {steps_per_update: 20}",
+        "hyperparameters.reward_signal_steps_per_update",
+        10.0,
+    ),
+    ("self_play: {}", "self_play: {save_steps: 2000}", "self_play.team_change", 100000),
+    ("max_steps: 9", "self_play: {save_steps: 2000}", "self_play.team_change", 10000),
+    ("even_checkpoints: true, max_steps: 100", "even_checkpoints: false", "checkpoint_interval", 20),
+    ("even_checkpoints: true", "max_steps: 1000", "checkpoint_interval", 200),
+    ("max_steps: 9", "reward_signals: {curiosity: {}}", "reward_signals.extrinsic.strength", 1.0),
+    ("reward_signals: {rnd: {}}", "reward_signals: {curiosity: {}}", "reward_signals.extrinsic", None),
+    (
+        "framework: pytorch, reward_signals: {curiosity: {encoding_size: 64}}",
+        "reward_signals: {curiosity: {encoding_size: 32}}",
+        "reward_signals.curiosity.network_settings.hidden_units",
+        64,
+    ),
+]
+
+
+@pytest.mark.parametrize(("default", "own", "key", "expected"), DERIVED)
+def test_default_settings_are_a_whole_behavior(tmp_path, default, own, key, expected):
+    """What `default_settings` has without having written it, is inherited as well: values of ML-Agents 1.1.0."""
+    loaded = load(tmp_path, f"{{default_settings: {{{default}}}, behaviors: {{A: {{{own}}}}}}}")
+    assert setting_at(loaded.behaviors["A"], key) == expected
+    assert load(tmp_path, to_yaml(loaded)) == loaded
+
+
+def test_another_trainer_type_keeps_its_own_defaults(tmp_path):
+    """ML-Agents refuses such a file. Only what both have with one default is inherited without having been written."""
+    text = """default_settings: {trainer_type: ppo, hyperparameters: {learning_rate: 1.0e-3, num_epoch: 3}}
+behaviors:
+  S: {trainer_type: sac}
+  P: {trainer_type: poca, hyperparameters: {learning_rate_schedule: constant}}
+"""
+    s, p = (behavior.hyperparameters for behavior in load(tmp_path, text).behaviors.values())
+    assert (s.learning_rate, s.batch_size, s.buffer_size, s.learning_rate_schedule) == (1e-3, 128, 50000, "constant")
+    assert (p.learning_rate, p.learning_rate_schedule, p.beta_schedule) == (1e-3, "constant", "linear")
+
+
+def test_schedules_of_listed_behaviors_follow_without_default_settings(tmp_path):
+    loaded = load(tmp_path, "behaviors: {A: {trainer_type: ppo, hyperparameters: {learning_rate_schedule: constant}}}")
+    hyperparameters = loaded.behaviors["A"].hyperparameters
+    assert (hyperparameters.beta_schedule, hyperparameters.epsilon_schedule) == ("constant", "constant")
 
 
 def test_keys_that_are_merged_from_further_down_are_not_written_twice(tmp_path):

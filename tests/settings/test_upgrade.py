@@ -216,6 +216,12 @@ def test_what_cannot_be_converted_is_named_and_nothing_is_printed(tmp_path, caps
         ("W: {measure: a, thresholds: [1], parameters: {}}", "W: this is the layout of ML-Agents before release 0.18"),
         ("behaviors: {}\ncurriculum: {W: {measure: a, thresholds: [1], parameters: {}}}", "curriculum: this is the"),
         ("behaviors: {}\nparameter_randomization: {}", "parameter_randomization: this is the layout"),
+        (
+            "behaviors: {W: {batch_size: 3, use_recurrent: false}}",
+            "behaviors.W: batch_size, use_recurrent: this is the",
+        ),
+        ("behaviors: {W: {trainer_type: ppo, output_path: x}}", "behaviors.W: output_path: this is the layout"),
+        ("W: {batch_size: 3, batch_size: 4}", "W: this is the layout of ML-Agents before release 0.18"),
     ],
 )
 def test_a_refusal_names_the_command(tmp_path, text, message):
@@ -224,3 +230,19 @@ def test_a_refusal_names_the_command(tmp_path, text, message):
     with pytest.raises(SettingsError) as caught:
         load_run_settings(path, {}, HYPERPARAMETER_TYPES)
     assert caught.value.problems[0].startswith(message) and "jaxrl upgrade-config OLD" in caught.value.problems[0]
+
+
+def test_of_keys_that_stand_twice_the_last_counts_and_a_trainer_that_is_gone_is_left_out(tmp_path, capsys):
+    """As in Unity's own sac_trainer_config.yaml; the original's reader keeps the last one in silence."""
+    old = tmp_path / "old.yaml"
+    old.write_text("default: {trainer: ppo}\nStudent: {trainer: offline_bc}\nA:\n  batch_size: 3\n  batch_size: 4\n")
+    assert run(parse(["upgrade-config", str(old)])) == 0
+    printed = capsys.readouterr()
+    assert yaml.safe_load(printed.out)["behaviors"] == {
+        "A": {"trainer_type": "ppo", "hyperparameters": {"batch_size": 4}}
+    }
+    assert "line 5, column 3: key 'batch_size' twice, the last one counts" in printed.err
+    assert "Student: left out, trainer: got 'offline_bc'" in printed.err
+    old.write_text("Student: {trainer: offline_bc}")
+    assert run(parse(["upgrade-config", str(old)])) == 1
+    assert "Student.trainer: got 'offline_bc', expected ppo or sac" in capsys.readouterr().err

@@ -107,6 +107,24 @@ def test_normalizer_round_trip_and_duplicates_and_constants():
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_statistics_that_began_with_data_can_be_divided_by():
+    """Of a number that never changed M2 is 0: ML-Agents would divide by it. Before any data its own first state."""
+    fresh = normalizer.init_all(SPEC, True, from_data=True)
+    name = "network_body.observation_encoder.processors.{}.normalizer.{}".format
+    first = torch_weights.export_normalizer(fresh)
+    assert (first[name(1, "normalization_steps")], *first[name(1, "running_variance")]) == (1, 1, 1)
+    rows = jnp.array([[0.0, 5e4, 1.0], [0.0, 5e4, 3.0]])
+    states = normalizer.update_all(fresh, (rows, rows[:, :2]), None)
+    statistics = torch_weights.export_normalizer(states)
+    mean, m2, steps = (
+        statistics[name(0, leaf)] for leaf in ("running_mean", "running_variance", "normalization_steps")
+    )
+    assert steps == 2 and m2[2] == 2.0 and (m2 > 0).all()
+    seen = np.array([0.5, 5e4 + 1.0, 3.0], np.float32)
+    shown = np.clip((seen - mean) / np.sqrt(m2 / steps), -5, 5)
+    np.testing.assert_allclose(shown, normalizer.normalize(states[0], jnp.asarray(seen)), rtol=1e-5)
+
+
 def test_errors_name_the_entry():
     network, inputs, layout = networks()["actor"]
     weights = torch_weights.export_arrays(network.init(jax.random.key(0), *inputs), layout)

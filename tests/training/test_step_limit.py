@@ -105,13 +105,6 @@ def test_a_run_counts_to_the_last_step_and_ends_there(tmp_path, env, capsys):
     assert arrays_of(require_latest(run))["train"]["step"] >= learner
 
 
-@pytest.mark.parametrize("env", LOOPS)
-def test_one_step_more_is_refused_before_anything_is_written(tmp_path, env, capsys):
-    assert train(tmp_path, env, max_steps=LARGEST + 1) == 1
-    assert "behaviors.Basic.max_steps: got 2147483648, expected at most 2147483647" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
-
-
 def test_a_policy_that_only_acts_may_decide_for_ever():
     """Decisions are not trainer steps: their numbers have no limit, and those of small ones are as they always were."""
     assert noise_key((5, 6), 3).tolist() == [5, 6 ^ 3, 0, 3]

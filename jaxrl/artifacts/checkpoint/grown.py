@@ -233,7 +233,7 @@ def _statistic(name: str, before: np.ndarray, count: np.ndarray, columns: Sequen
 
     M2 and count are divided by one power of two, which changes no quotient.
     """
-    share = 0.5 ** max(math.ceil(math.log2(float(np.max(count)) / KEPT_COUNT)), 0)
+    share = 0.5 ** max(math.ceil(math.log2(max(float(np.max(count)), 1.0) / KEPT_COUNT)), 0)
     if name == "count":
         return (before * share).astype(before.dtype)
     usual = np.zeros(1, before.dtype) if name == "mean" else (count * share)[..., None]

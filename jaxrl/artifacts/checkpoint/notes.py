@@ -109,7 +109,7 @@ class _SelfPlay(BaseModel):
     ghost_step: Count
     last: Annotated[list[Count], Field(min_length=3, max_length=3)]
     saved: Count
-    opponent: int
+    opponents: list[Annotated[list[int], Field(min_length=2, max_length=2)]]
     ratings: Annotated[list[_Rating], Field(min_length=2)]
     met: list[Annotated[list[_Finite], Field(min_length=2, max_length=2)]] = []
     snapshots: Annotated[list[_Snapshot], Field(min_length=1)]
@@ -120,10 +120,12 @@ class _SelfPlay(BaseModel):
     @model_validator(mode="after")
     def _sizes_agree(self) -> _SelfPlay:
         window, count = len(self.ratings) - 1, len(self.snapshots)
-        if not (count <= window and len(self.met) <= window and count <= self.saved and -1 <= self.opponent < count):
+        numbers = [number for _, number in self.opponents]
+        known = all(-1 <= number < self.saved for number in numbers)
+        if not (count <= window and len(self.met) <= window and count <= self.saved and known):
             raise ValueError(
-                f"{count} snapshots, {len(self.met)} results, saved {self.saved} and opponent {self.opponent} do not "
-                f"belong to a window of {window}"
+                f"{count} snapshots, {len(self.met)} results, {self.saved} saved and opponents {numbers} do not belong "
+                f"to a window of {window}"
             )
         return self
 

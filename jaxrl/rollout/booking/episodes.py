@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxrl.rollout.booking.occupants import Places, Source, Team, fit
 from jaxrl.types import NO_GROUP, TerminalSteps
+
+
+class GameEnd(NamedTuple):
+    """End of a game for one agent. Rewards are own and group reward together."""
+
+    worker: int
+    last: float  # reward of its last step
+    total: float  # reward of its whole episode
 
 
 class EpisodeRecords(NamedTuple):
@@ -22,11 +32,15 @@ class EpisodeRecords(NamedTuple):
     # earned by whomever it was received; here members are paid in different messages, some for several steps at once,
     # and nothing on the wire tells which payments are the same reward.
     team_returns: list[float]
-    # Own and group reward of the last step, per agent whose game is decided: it terminated, and its whole team is over.
-    last_rewards: list[float]
+    games: list[GameEnd]  # per agent whose game is decided: it terminated, and its whole team is over
 
 
 NO_EPISODES = EpisodeRecords(*([] for _ in EpisodeRecords._fields))
+
+
+def games_of(records: Iterable[EpisodeRecords]) -> list[GameEnd]:
+    """Return the games that ended, of all records."""
+    return [end for each in records for end in each.games]
 
 
 class _Last(NamedTuple):
@@ -34,7 +48,7 @@ class _Last(NamedTuple):
 
     length: int
     group: float  # sum of the group rewards that it received
-    paid: float | None  # own and group reward of its last step; None: it was interrupted
+    game: GameEnd | None  # None: it was interrupted
     kind: int
 
 
@@ -128,8 +142,10 @@ class Episodes:
         lengths[slots] += 1
         paid[slots] = rewards[:, 0]
 
-    def end(self, slots: Places, ended: TerminalSteps, index: np.ndarray, *, kind: int = 0) -> EpisodeRecords:
-        """Entries `index` of `ended`, of one kind, which lived in these slots, are over.
+    def end(
+        self, slots: Places, ended: TerminalSteps, index: np.ndarray, *, kind: int = 0, worker: int = 0
+    ) -> EpisodeRecords:
+        """Entries `index` of `ended`, of one kind and worker, which lived in these slots, are over.
 
         What that means for other kinds of their teams stands in `others` until the message is over. A kind whose
         members had all ended before is told the team's return.
@@ -154,15 +170,15 @@ class Episodes:
             mates_returns=mates,
             group_returns=[],
             team_returns=[],
-            last_rewards=[],
+            games=[],
         )
-        paid = rewards.sum(-1).tolist()
-        for i, (team, length, group) in enumerate(zip(teams, lengths.tolist(), sums[:, 1].tolist(), strict=True)):
-            last = None if ended.truncated[index[i]] else paid[i]
+        ends = map(partial(GameEnd, worker), rewards.sum(-1).tolist(), sums.sum(-1).tolist())
+        games = [None if ended.truncated[i] else end for i, end in zip(index, ends, strict=True)]
+        for team, length, group, game in zip(teams, lengths.tolist(), sums[:, 1].tolist(), games, strict=True):
             if team is not None:
-                self._last.setdefault(team, []).append(_Last(length, group, last, kind))
-            elif last is not None:
-                records.last_rewards.append(last)
+                self._last.setdefault(team, []).append(_Last(length, group, game, kind))
+            elif game is not None:
+                records.games.append(game)
         for team in dict.fromkeys(team for team in teams if team is not None):
             if self._alive[team] > 0:
                 continue
@@ -172,7 +188,7 @@ class Episodes:
                 told = records if of == kind else EpisodeRecords(*([] for _ in EpisodeRecords._fields))
                 here = [member for member in last if member.kind == of]
                 told.group_returns.extend([member.group for member in here] or [whole])
-                told.last_rewards.extend(member.paid for member in here if member.paid is not None)
+                told.games.extend(member.game for member in here if member.game is not None)
                 told.team_returns.append(whole)
                 if of != kind:
                     self.others.append((of, told))

@@ -302,7 +302,7 @@ class Slots:
         how = np.where(ended.truncated[index], Gone.TRUNCATED, Gone.TERMINATED)
         self._arrays.depart(self._kind(source), places, how, rewards, tuple(obs[index] for obs in ended.obs))
         self._cached.pop(source, None)
-        records = self._episodes.end(places, ended, index, kind=self._kind(source))
+        records = self._episodes.end(places, ended, index, kind=self._kind(source), worker=source.worker)
         return records._replace(lengths=records.lengths + [0] * unknown)
 
     def _place(self, source: Source, deciding: DecisionSteps) -> tuple[Places, np.ndarray | slice]:

@@ -71,17 +71,18 @@ class Table:
       games: of a match; half of them with exchanged sides.
       longest: decisions after which a game without an end is a draw.
       seed: the same starts for all matches.
+      returns: whether the returns of a game are compared, not what its last step pays.
 
     Raises JaxrlError where the environment has not two sides: two teams of one behavior, or two behaviors of one.
     """
 
-    def __init__(self, env: JaxEnv | JaxScene, *, games: int, longest: int, seed: int) -> None:
+    def __init__(self, env: JaxEnv | JaxScene, *, games: int, longest: int, seed: int, returns: bool = False) -> None:
         scene, starts = scene_of(env), -(-games // 2)
         sides = _sides_of(scene)
         self._values = of_one(env.parameters)
         self._keys = jnp.tile(jax.random.split(jax.random.key(seed), starts), 2)[:games]
         self._turned = np.repeat([False, True], starts)[:games]
-        self._program = jax.jit(partial(_results, scene, sides, longest), static_argnums=0)
+        self._program = jax.jit(partial(_results, scene, sides, longest, returns), static_argnums=0)
 
     def play(self, first: Player, second: Player) -> Match:
         """A match."""
@@ -115,6 +116,7 @@ def _results(
     scene: JaxScene,
     sides: Mapping[str, np.ndarray],
     longest: int,
+    returns: bool,
     acts: tuple[tuple[tuple[str, Act], ...], ...],
     policies: Any,
     memories: Any,
@@ -124,16 +126,17 @@ def _results(
 ) -> Array:
     """int32 [N], 1 where the first player has won, -1 where the second, else 0.
 
-    The result is what self-play rates: of who ended for good, the sign of what was paid last, own and group reward.
+    The result is what self-play rates: whom the last step pays more, of those who end for good, own and group reward
+    together; with `returns` whom the whole game has paid more.
     """
     decide = {name: (one, dict(acts[1])[name]) for name, one in acts[0]}
 
-    def begin(key: Array) -> tuple[Any, Any]:
+    def begin(key: Array) -> tuple[Any, Any, Array]:
         state, views = scene.reset(jax.random.fold_in(key, 0), of_episode(values, key))
-        return state, {name: first_moment(view) for name, view in views.items()}
+        return state, {name: first_moment(view) for name, view in views.items()}, jnp.zeros(2)
 
     def step(number: Array, key: Array, swap: Array, playing: Any) -> tuple[Any, Array, Array]:
-        state, moments, remembered = playing
+        state, moments, earned, remembered = playing
         keys = jax.random.split(jax.random.fold_in(key, number + 1), 1 + len(decide))
         player = {name: jnp.asarray(side) ^ swap for name, side in sides.items()}  # [A], who decides for a member
         sent, after = {}, {}
@@ -146,7 +149,9 @@ def _results(
             ended = of.terminated | of.truncated
             following[name] = next_moment(moments[name], of.view, ended, of.reward, of.group_reward)
             paid = paid.at[player[name]].add(jnp.where(of.terminated, of.reward + of.group_reward, 0.0))
-        return (state, following, after), result.over, jnp.sign(paid[0] - paid[1]).astype(jnp.int32)
+            earned = earned.at[player[name]].add(of.reward + of.group_reward)
+        decides = earned if returns else paid
+        return (state, following, earned, after), result.over, jnp.sign(decides[0] - decides[1]).astype(jnp.int32)
 
     def all_games(carry: Any) -> Any:
         number, playing, over, results = carry

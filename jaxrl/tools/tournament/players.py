@@ -232,7 +232,7 @@ def of_pool(run: Path, newest: Trained) -> list[Earlier]:
 
 
 def _compiled_pool(path: Path, info: CheckpointInfo, folder: RunFolder, newest: Trained) -> Iterator[Earlier]:
-    """Of the compiled loop, whose pool is an array with the axes seed and row; row W is none of the snapshots.
+    """Of the compiled loop, whose pool is an array with the axes seed and row.
 
     Raises CheckpointError for a pool of other policies.
     """
@@ -241,7 +241,8 @@ def _compiled_pool(path: Path, info: CheckpointInfo, folder: RunFolder, newest: 
     rows = {p.removeprefix(_ROWS): leaf for p, leaf in info.leaves.items() if p.startswith(_ROWS)}
     size = shapes.get(_RATING, [])
     unfit = trees.leaf_mismatches({name: {**leaf, "shape": leaf["shape"][2:]} for name, leaf in rows.items()}, wanted)
-    if len(size) != 2 or shapes[_SAVES] != size[:1] or any(leaf["shape"][:2] != size for leaf in rows.values()):
+    places = {tuple(leaf["shape"][:2]) for leaf in rows.values()}
+    if len(size) != 2 or shapes[_SAVES] != size[:1] or places - {(size[0], size[1] - 1)}:
         unfit.append(f"{size} ratings of {shapes[_SAVES]} pools")
     if unfit or not seed < size[0]:
         raise checkpoint.CheckpointError(f"{path}: the pool in it is not one of this policy ({'; '.join(unfit[:3])})")

@@ -13,10 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrl import trust as trusted
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts import files
+from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.envs.address import Kind, parse_address
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.scene import JaxScene
+from jaxrl.settings import load_run_settings
 from jaxrl.tools.report.figures import COLORS, plain, style
 from jaxrl.tools.tournament.matches import Match, Player, Record, Table
 from jaxrl.tools.tournament.players import CHECKPOINTS, POOL, Entry, Word, read
@@ -74,7 +77,7 @@ def tournament(
     """All matches between the players that the words name (`players.py`). Writes nothing.
 
     A run alone stands for its pool, or for its checkpoints where it has none, and its newest policy. The environment
-    has its usual parameters, and the arguments of the first run.
+    has its usual parameters, and the arguments of the first run, whose `self_play.result` says who has won a game.
 
     Args:
       environment: `jax:NAME`, `player:NAME` (the same, compiled) or `FILE.py:FUNCTION`; None: that of the first run.
@@ -96,7 +99,7 @@ def tournament(
     trusted.ours(*words, environment)
     where = environment or _address_of(runs)
     env = _environment(where, runs)
-    table = Table(env, games=games, longest=longest, seed=seed)
+    table = Table(env, games=games, longest=longest, seed=seed, returns=bool(runs) and _by_return(runs[0]))
     players = _players(env, where, given, most, deterministic)
     matches = {}
     for first, second in combinations(range(len(players)), 2):
@@ -133,6 +136,15 @@ def _environment(where: str, runs: Sequence[Path]) -> JaxEnv | JaxScene:
             "FILE.py:FUNCTION with --env"
         )
     return compiled(where, arguments_of(runs[0], where) if runs else {})
+
+
+def _by_return(run: Path) -> bool:
+    """Return whether a run's self-play judges a game by its return (`self_play.result`)."""
+    path = RunFolder(run.parent, run.name).configuration
+    if not path.is_file():
+        return False
+    settings = load_run_settings(path, {}, HYPERPARAMETER_TYPES, of_folder=True)
+    return any(of.self_play is not None and of.self_play.result == "return" for _, of in settings.every_behavior())
 
 
 def _players(env: JaxEnv | JaxScene, where: str, words: Sequence[Word], most: int, deterministic: bool) -> list[Player]:

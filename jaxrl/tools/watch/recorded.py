@@ -21,7 +21,8 @@ from jax import Array
 
 from jaxrl.demonstrations import DemonstrationError
 from jaxrl.demonstrations.episodes import Episode
-from jaxrl.demonstrations.reading import check_same_spec, kind_of
+from jaxrl.demonstrations.reading import check_same_spec
+from jaxrl.demonstrations.records import kind_of
 from jaxrl.envs.foreign.arguments import keyword_arguments
 from jaxrl.jax_envs.interface import Areas, JaxEnv, TeamActions, next_episodes, start_areas, step_areas
 from jaxrl.masks import select

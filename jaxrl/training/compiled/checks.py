@@ -117,8 +117,8 @@ def check_sides(
 ) -> dict[str, Sides]:
     """The sides of the contest between the behaviors that learn by self-play; none where no behavior does.
 
-    Raises SettingsError where there is nobody to play against, for `seeds` that are no whole leagues, and for
-    connectors, whose statistics are of one policy.
+    Raises SettingsError where there is nobody to play against, for two behaviors of several teams each, for `seeds`
+    that are no whole leagues, and for connectors, whose statistics are of one policy.
     """
     sides = sides_of(scene, [part.name for part in scene.parts if settings[part.name].self_play is not None])
     if len(sides) == 1 and next(iter(sides.values())).teams == 1:
@@ -126,6 +126,12 @@ def check_sides(
         raise SettingsError(
             f"behaviors.{name}.self_play: {scene.name} has one team of {name} and no other behavior with self_play: "
             "there is nobody to play against: remove it"
+        )
+    several = [name for name, of in sides.items() if of.teams > 1]
+    if len(several) > 1:
+        raise SettingsError(
+            f"self_play: {' and '.join(several)} of {scene.name} have several teams each, and a compiled run cannot "
+            "know which of them play together: serve it as player:NAME, where behaviors of one Team Id learn together"
         )
     sizes = {name: own.league_size for name in sides if (own := settings[name].self_play) is not None}
     if len(set(sizes.values())) > 1:

@@ -10,7 +10,7 @@ is that decision's, until it decides again or ends (`arrived`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -48,7 +48,7 @@ def collect(
     world: World,
     keys: Mapping[str, Array],
     parameters: Mapping[str, Value],
-    untold: Collection[str] = (),
+    untold: Mapping[str, Callable[[Transitions], Any]] = NOTHING,
     teams: Sequence[Sequence[str]] = (),
     shared: Mapping[tuple[str, ...], CriticStep] = NOTHING,
 ) -> tuple[World, dict[str, Any]]:
@@ -58,7 +58,7 @@ def collect(
       policies: one per seed, leading axis [S].
       keys: typed keys [T, S], consumed: the noise of each decision.
       parameters: float32 [S] by name or a distribution [S], for episodes that begin.
-      untold: behaviors that nobody learns from: of these only the number of decisions is told, int32 [T, S].
+      untold: by behavior that nobody learns from, the function of its `Transitions` that gives what is told of them.
       teams: behaviors whose members are mates of each other.
       shared: of behaviors whose critic is one and remembers, `TeamAlgorithm.critic_step`.
 
@@ -94,7 +94,7 @@ def collect(
             play, here[name] = note(scene.part(name), of, *seen, mates.get(name))
             after[name] = play._replace(view=views[name])
             if name in untold:
-                here[name] = chosen[name].alive.sum((1, 2), dtype=jnp.int32)
+                here[name] = untold[name](here[name])
         return pack((split(moved, seeds), after)), pack(here)
 
     world, steps = jax.lax.scan(step, pack((areas, begun)), noise)

@@ -20,8 +20,8 @@ from jax import Array
 
 from jaxrl.algorithms.interface import acting
 from jaxrl.algorithms.team import TeamAlgorithm
-from jaxrl.artifacts.metrics.statistics import ELO
-from jaxrl.training.compiled import connectors, league, opponents
+from jaxrl.artifacts.metrics.statistics import DECIDED, ELO
+from jaxrl.training.compiled import connectors, league, opponents, ratings
 from jaxrl.training.compiled.collect import collect
 from jaxrl.training.compiled.contest import rivals_of
 from jaxrl.training.compiled.plan import Learner, Plan
@@ -78,13 +78,13 @@ def _contested(
     With a turn all episodes of the seed begin anew.
     """
     before, parts = state.rivals, state.parts
-    found = opponents.rated(plan.rivals, before, steps)
+    found = ratings.rated(plan.rivals, before, steps)
     met = {
         name: of.replace(
             play=plays[rivals_of(name)],
             rating=found.rating[name],
             met=found.met[name],
-            ghost=of.ghost + steps[rivals_of(name)].sum(0),
+            ghost=of.ghost + steps[rivals_of(name)].decisions.sum(0),
         )
         for name, of in before.items()
     }
@@ -94,7 +94,10 @@ def _contested(
     frozen = {name: parts[name].frozen for name in met}
     after, new = opponents.scheduled(plan.rivals, met, policies, counts, iteration, frozen)
     state = state.replace(parts={name: part.replace(rivals=after.get(name, ())) for name, part in parts.items()})
-    told = {name: _with_stats(log, {ELO: found.elo[name]}) if name in met else log for name, log in logs.items()}
+    told = {
+        name: _with_stats(log, {ELO: found.elo[name], DECIDED: found.decided[name]}) if name in met else log
+        for name, log in logs.items()
+    }
     if any(of.size > 1 for of in plan.rivals.values()):
         state, told, renewed = _in_leagues(plan, state, found.games, told)
         new = new | renewed
@@ -138,8 +141,9 @@ def played(plan: Plan, state: SceneState) -> tuple[World, dict[str, Any]]:
         if name in plan.rivals:
             own = rivals_of(name)
             keys[own] = jnp.swapaxes(draws(part.rivals.key, part.iteration), 0, 1)
-            policies[own] = opponents.opponents(part.rivals)
-    rivals, mates = [rivals_of(name) for name in plan.rivals], [tuple(team.kinds) for team in plan.teams.values()]
+            policies[own] = part.rivals.playing
+    rivals = {rivals_of(name): partial(ratings.steps_of_rivals, of) for name, of in plan.rivals.items()}
+    mates = [tuple(team.kinds) for team in plan.teams.values()]
     steps = {tuple(team.kinds): team.critic_step for team in plan.teams.values() if team.critic_step is not None}
     return collect(plan.scene, plan.algorithms, policies, state.world, keys, state.episodes, rivals, mates, steps)
 

@@ -1,12 +1,10 @@
-"""Opponents of the compiled loop: earlier selves as rows of stacked parameters, their ratings, and when they change.
+"""Opponents of the compiled loop: earlier selves as rows of stacked parameters, and when they change.
 
-As ML-Agents defines self-play (see docs/self-play.md), at the ends of iterations. Each seed has a pool of W snapshots
-and, in row W, its policy as it was at the last swap. Areas stand in G groups; each group draws opponents of its own, so
-that a seed meets G of them at a time and each one's decisions are one batched product. An opponent is drawn anew when
-more than `swap_steps` ghost steps have passed, not for each episode: which rows stand together would else change with
-every decision, and their parameters be gathered as often.
-
-Ratings are Elo's with K = 1. Games that end with the same decision are rated by the ratings before it.
+As ML-Agents defines self-play (see docs/self-play.md), at the ends of iterations. Each seed has a pool of W snapshots.
+Areas stand in G groups; each group draws opponents of its own, so that a seed meets G of them at a time and each one's
+decisions are one batched product. Who plays is a copy, because the row of a snapshot is overwritten while it plays. An
+opponent is drawn anew when more than `swap_steps` ghost steps have passed, not for each episode: which opponents stand
+together would else change with every decision, and their parameters be gathered as often.
 
 Letters: S seeds, E areas, W snapshots, G groups, J rivals of a behavior in an area, M members of a team.
 """
@@ -28,9 +26,9 @@ from jaxrl.masks import select
 from jaxrl.settings.behavior import SelfPlaySettings
 from jaxrl.training.compiled import league
 from jaxrl.training.compiled.contest import Sides
-from jaxrl.training.compiled.play import Play, Transitions
-from jaxrl.training.compiled.stacking import Moments
+from jaxrl.training.compiled.play import Play
 from jaxrl.training.self_play import sampling
+from jaxrl.training.self_play.pool import LATEST
 from jaxrl.types import NOTHING
 
 GROUPS = 8
@@ -57,9 +55,10 @@ class RivalState(struct.PyTreeNode):
     """What self-play continues from, of one behavior. Every array has the leading axis S."""
 
     play: Play  # of the rivals, [S, E, J * M, ...]
-    pool: PolicyState  # [S, W + 1, ...]
+    pool: PolicyState  # snapshots, [S, W, ...]: that of number n is in row n % W
     rating: Array  # float32 [S, W + 1], of the snapshots and, last, of the learner
-    opponent: Array  # int32 [S, G, J], rows of the pool
+    opponent: Array  # int32 [S, G, J], numbers of the snapshots that play, or LATEST
+    playing: PolicyState  # their policies, [S, G, J, ...]
     turn: Array  # int32 [S], the side that learns, of all behaviors
     saves: Array  # int32 [S], snapshots taken
     saved: Array  # int32 [S], trainer step of the last one
@@ -67,7 +66,7 @@ class RivalState(struct.PyTreeNode):
     swapped: Array  # int32 [S], ghost steps when opponents were drawn last
     changed: Array  # int32 [S], trainer step when its turn was over last
     key: Array  # typed key [S], never consumed
-    met: Any = ()  # with pfsp: float32 [S, W + 1, 2], games of a learner against each row, and what it scored
+    met: Any = ()  # with pfsp: float32 [S, W, 2], games of a learner against each row, and what it scored
     league: Any = ()  # `LeagueState`, where some of the seeds are exploiters of others
 
 
@@ -108,11 +107,14 @@ def begin(rivals: Rivals, policy: PolicyState, play: Play, keys: Array) -> Rival
     """Before the first decision: the policies [S, ...] of the learners are the only snapshots. `keys` [S]."""
     settings, seeds = rivals.settings, len(keys)
     zeros = jnp.zeros(seeds, jnp.int32)
+    opponent = jnp.zeros((seeds, rivals.groups, rivals.sides.slots), jnp.int32)
+    pool, playing = begin_pool(league.of_main(policy, rivals.size), settings.window, opponent.shape)
     return RivalState(
         play=play,
-        pool=begin_pool(league.of_main(policy, rivals.size), settings.window),
+        pool=pool,
         rating=jnp.full((seeds, settings.window + 1), settings.initial_elo, jnp.float32),
-        opponent=jnp.zeros((seeds, rivals.groups, rivals.sides.slots), jnp.int32),
+        opponent=opponent,
+        playing=playing,
         turn=zeros,
         saves=zeros + 1,
         saved=zeros,
@@ -120,138 +122,16 @@ def begin(rivals: Rivals, policy: PolicyState, play: Play, keys: Array) -> Rival
         swapped=zeros,
         changed=zeros,
         key=keys,
-        met=jnp.zeros((seeds, settings.window + 1, 2)) if settings.opponent_sampling == "pfsp" else (),
+        met=jnp.zeros((seeds, settings.window, 2)) if settings.opponent_sampling == "pfsp" else (),
         league=league.begin(seeds) if rivals.size > 1 else (),
     )
 
 
-def begin_pool(policy: PolicyState, window: int) -> PolicyState:
-    """The pool [S, W + 1, ...] in which every row is the policy [S, ...]."""
-    return jax.tree.map(lambda x: jnp.repeat(x[:, None], window + 1, axis=1), policy)
-
-
-def opponents(state: RivalState) -> PolicyState:
-    """Those that are met now, [S, G, J, ...]."""
-    chosen = jax.vmap(lambda rows, chosen: rows[chosen])
-    return jax.tree.map(lambda rows: chosen(rows, state.opponent), state.pool)
-
-
-def expected(rating: Array, opponent: Array) -> Array:
-    """Elo's expected score, E = 10^(r / 400) / (10^(r / 400) + 10^(o / 400))."""
-    return jax.nn.sigmoid((rating - opponent) * (jnp.log(10.0) / 400.0))
-
-
-class Rated(NamedTuple):
-    """Ratings after some decisions."""
-
-    rating: dict[str, Array]  # float32 [S, W + 1]
-    met: dict[str, Any]  # as in `RivalState`
-    elo: dict[str, Moments]  # of the learner's rating after each game that was rated, float32 [S]
-    games: dict[str, Array]  # float32 [S, 2], games of the learner, told by its members, and what it scored
-
-
-def rated(rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], steps: Mapping[str, Transitions]) -> Rated:
-    """The ratings by the games that end in `steps` [T, S, E, M], of the learners.
-
-    A member that ends for good with its whole team tells the result: 1, 1/2 or 0 by the sign of what it and its team
-    earned last. Its opponent is that of the side registered last; every other side's opponent loses what the learner
-    gains. Against the newest policy of one's own behavior both are one number, which stays.
-    """
-    results = {name: _results(steps[name]) for name in rivals}
-    others = _others(rivals, states, next(iter(steps.values())).over.shape[2])
-
-    def by(carry: tuple[Any, Any], of: dict[str, tuple[Array, Array]]) -> tuple[Any, Any]:
-        (rating, met), told = carry, {}
-        for name, (result, counts) in of.items():
-            change = _change(others, rating, name, result, counts)  # [S, E]
-            rating = _moved(others, rating, name, change)
-            met = _met(others, met, result, counts)
-            told[name] = rating[name][:, -1], counts.sum((1, 2), dtype=jnp.float32)
-        return (rating, met), told
-
-    def at(carry: tuple[Any, Any], of: dict[str, tuple[Array, Array]]) -> tuple[Any, Any]:
-        def none(carry: tuple[Any, Any]) -> tuple[Any, Any]:
-            return carry, {name: (x[:, -1], jnp.zeros_like(x[:, -1])) for name, x in carry[0].items()}
-
-        some = jnp.stack([counts.any() for _, counts in of.values()]).any()
-        return jax.lax.cond(some, lambda carry: by(carry, of), none, carry)
-
-    begun = {name: states[name].rating for name in rivals}, {name: states[name].met for name in rivals}
-    (rating, met), told = jax.lax.scan(at, begun, results)
-    elo = {name: _weighted(*told[name]) for name in rivals}
-    games = {
-        name: jnp.stack([counts.sum((0, 2, 3), dtype=jnp.float32), jnp.where(counts, result, 0.0).sum((0, 2, 3))], -1)
-        for name, (result, counts) in results.items()
-    }
-    return Rated(rating, met, elo, games)
-
-
-def _results(steps: Transitions) -> tuple[Array, Array]:
-    """The result for each member, float32 [T, S, E, M], and where there is one."""
-    last = steps.reward + steps.group_reward
-    counts = steps.terminated & ~steps.stays.any(-1, keepdims=True) & ~steps.truncated.any(-1, keepdims=True)
-    counts = counts & jnp.isfinite(last)  # else a fault of one behavior would reach the ratings of all that it meets
-    return 0.5 * (1.0 + jnp.sign(last)), counts
-
-
-class _Other(NamedTuple):
-    """One side of a game, as learners see it that are not it."""
-
-    name: str  # its behavior
-    row: Array  # int32 [S, E], of its behavior's pool: the opponent that stands for it
-    learns: Array  # bool [S, 1], it is the learner's own
-
-
-def _others(rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], areas: int) -> list[_Other]:
-    """All sides, in order."""
-    turn, found = next(iter(states.values())).turn, []
-    for name, of in rivals.items():
-        rows = jnp.repeat(states[name].opponent, areas // of.groups, axis=1)  # [S, E, J]
-        for side in range(of.sides.first, of.sides.first + of.sides.teams):
-            slot = of.sides.slot(turn, side)[:, None, None]
-            row = jnp.take_along_axis(rows, slot, axis=2)[..., 0]
-            found.append(_Other(name, row, (turn == side)[:, None]))
-    return found
-
-
-def _change(others: list[_Other], rating: Mapping[str, Array], name: str, result: Array, counts: Array) -> Array:
-    """What the learner `name` gains in each area, float32 [S, E]: over its members, result minus expected score."""
-    theirs = jnp.zeros(result.shape[:2], jnp.float32)
-    for other in others:
-        found = jnp.take_along_axis(rating[other.name], other.row, axis=1)
-        theirs = jnp.where(other.learns, theirs, found)  # the last that is not the learner's
-    score = expected(rating[name][:, -1:], theirs)[..., None]
-    return jnp.where(counts, result - score, 0.0).sum(-1)
-
-
-def _moved(others: list[_Other], rating: Mapping[str, Array], name: str, change: Array) -> dict[str, Array]:
-    """The ratings when each other side's opponent has lost, and the learner has gained, `change` [S, E]."""
-    after = dict(rating)
-    for other in others:
-        lost = jnp.where(other.learns, 0.0, change)
-        after[other.name] = jax.vmap(lambda x, at, by: x.at[at].add(-by))(after[other.name], other.row, lost)
-    after[name] = after[name].at[:, -1].add(change.sum(1))
-    return after
-
-
-def _met(others: list[_Other], met: Mapping[str, Any], result: Array, counts: Array) -> dict[str, Any]:
-    """With these games [S, E, M] of a learner, told by its members, against each other side's opponent."""
-    after, played = dict(met), counts.sum(-1, dtype=jnp.float32)
-    scored = jnp.where(counts, result, 0.0).sum(-1)
-    for name, row, learns in others:
-        if isinstance(after[name], tuple):
-            continue
-        theirs = jnp.where(learns[..., None], 0.0, jnp.stack([played, scored], -1))  # [S, E, 2]
-        new = jax.vmap(lambda x, at, by: jnp.zeros_like(x).at[at].add(by))(after[name], row, theirs)
-        after[name] = jnp.stack(sampling.remembered(*jnp.moveaxis(after[name], -1, 0), *jnp.moveaxis(new, -1, 0)), -1)
-    return after
-
-
-def _weighted(values: Array, weights: Array) -> Moments:
-    """Of numbers [T, S] that count `weights` times each."""
-    count = weights.sum(0)
-    mean = (values * weights).sum(0) / jnp.maximum(count, 1.0)
-    return Moments(count, jnp.where(count > 0, mean, 0.0), (jnp.square(values - mean) * weights).sum(0))
+def begin_pool(policy: PolicyState, window: int, opponents: tuple[int, ...]) -> tuple[PolicyState, PolicyState]:
+    """Return a pool [S, W, ...] and opponents [S, G, J, ...], all of which are the policy [S, ...]."""
+    pool = jax.tree.map(lambda x: jnp.repeat(x[:, None], window, axis=1), policy)
+    playing = jax.tree.map(lambda x: jnp.broadcast_to(x[:, None, None], (*opponents, *x.shape[1:])), policy)
+    return pool, playing
 
 
 def scheduled(
@@ -300,10 +180,12 @@ def _snapped(rivals: Rivals, state: RivalState, policy: PolicyState, step: Array
 
 def _saved(rivals: Rivals, state: RivalState, due: Array, policy: PolicyState, rating: Array) -> RivalState:
     """The policies [S, ...] go into the ring of the seeds where it is `due` [S], rated as `rating` [S]."""
-    at = jnp.where(due, state.saves % rivals.settings.window, rivals.settings.window + 1)  # beyond: dropped
+    window = rivals.settings.window
+    at = jnp.where(due, state.saves % window, window)  # a row beyond the last is dropped
+    place = jnp.where(due, state.saves % window, window + 1)
     return state.replace(
         pool=_put(state.pool, at, policy),
-        rating=jax.vmap(lambda x, at, to: x.at[at].set(to, mode="drop"))(state.rating, at, rating),
+        rating=jax.vmap(lambda x, at, to: x.at[at].set(to, mode="drop"))(state.rating, place, rating),
         met=jax.vmap(lambda x, at: x.at[at].set(0.0, mode="drop"))(state.met, at) if len(state.met) else (),
         saves=state.saves + due,
     )
@@ -329,44 +211,55 @@ def joined(
 
 
 def drawn(rivals: Rivals, state: RivalState, policy: PolicyState, new: Array, iteration: Array) -> RivalState:
-    """Every group draws its opponents where it is time: the newest policy, or one of the snapshots."""
-    settings = rivals.settings
+    """Every group draws its opponents where it is time: the newest policy, or one of the snapshots.
+
+    Exploiters meet their newest main agent alone, which is rated in row 0 of theirs.
+    """
+    settings, window = rivals.settings, rivals.settings.window
     due = new | (state.ghost - state.swapped > settings.swap_steps)
     keys = jax.vmap(lambda key, n: jax.random.split(jax.random.fold_in(jax.random.fold_in(key, _DRAW), n)))(
         state.key, iteration
     )
-    shape, filled = state.opponent.shape[1:], jnp.minimum(state.saves, settings.window)
+    shape, filled = state.opponent.shape[1:], jnp.minimum(state.saves, window)
     old = jax.vmap(partial(jax.random.uniform, shape=shape))(keys[:, 0])
-    some = jax.vmap(partial(_snapshot, settings, shape))(keys[:, 1], filled, state.met)
-    chosen = jnp.where(old < 1.0 - settings.play_against_latest_model_ratio, some, settings.window)
-    state = state.replace(pool=_put(state.pool, jnp.where(due, settings.window, settings.window + 1), policy))
+    rows = jax.vmap(partial(_snapshot, settings, shape))(keys[:, 1], filled, state.met)
+    last = (state.saves - 1)[:, None, None]
+    chosen = jnp.where(old < 1.0 - settings.play_against_latest_model_ratio, last - (last - rows) % window, LATEST)
     if rivals.size > 1:
         lead = league.leads(len(due), rivals.size)
-        chosen, state = select(lead, chosen, 0), _facing_main(rivals, state, policy, due & ~lead)
+        policy, newest = league.of_main((policy, state.rating[:, -1]), rivals.size)
+        state = state.replace(rating=state.rating.at[:, 0].set(jnp.where(lead, state.rating[:, 0], newest)))
+        chosen = select(lead, chosen, LATEST)
+    playing = _policies(state.pool, policy, chosen, window)
+    playing = jax.tree.map(lambda x, before: select(due, x, before), playing, state.playing)
+    if rivals.size > 1:
+        chosen = select(lead, chosen, 0)
     return state.replace(
-        opponent=jnp.where(due[:, None, None], chosen, state.opponent),
+        opponent=select(due, chosen, state.opponent),
+        playing=playing,
         swapped=jnp.where(due, state.ghost, state.swapped),
     )
 
 
-def _facing_main(rivals: Rivals, state: RivalState, policy: PolicyState, due: Array) -> RivalState:
-    """Row 0 of exploiters is their main agent: as it is rated now, and where it is `due` [S] as it plays now."""
-    newest, rating = league.of_main((policy, state.rating[:, -1]), rivals.size)
-    facing = jnp.where(league.leads(len(due), rivals.size), state.rating[:, 0], rating)
-    pool = _put(state.pool, jnp.where(due, 0, rivals.settings.window + 1), newest)
-    return state.replace(pool=pool, rating=state.rating.at[:, 0].set(facing))
+def _policies(pool: PolicyState, newest: PolicyState, numbers: Array, window: int) -> PolicyState:
+    """The policies [S, G, J, ...] of these numbers [S, G, J], of snapshots in the pool or LATEST."""
+
+    def of_seed(pool: PolicyState, newest: PolicyState, numbers: Array) -> PolicyState:
+        return jax.tree.map(lambda rows, x: select(numbers != LATEST, rows[numbers % window], x), pool, newest)
+
+    return jax.vmap(of_seed)(pool, newest, numbers)
 
 
 def _snapshot(settings: SelfPlaySettings, shape: tuple[int, ...], key: Array, filled: Array, met: Any) -> Array:
     """Rows of one seed's snapshots, of which `filled` are there, int32 `shape`."""
     if settings.opponent_sampling == "uniform":
         return jax.random.randint(key, shape, 0, filled)
-    games, score = met[:-1].T
+    games, score = met.T
     weight = jnp.where(jnp.arange(settings.window) < filled, sampling.weight(games, score, settings.pfsp_power), 0.0)
     return jax.random.categorical(key, jnp.log(weight), shape=shape).astype(jnp.int32)
 
 
 def _put(pool: PolicyState, at: Array, policy: PolicyState) -> PolicyState:
-    """The pool with the policies in the rows `at` [S]; what is beyond the last row is dropped."""
+    """The pool with the policies in the rows `at` [S]; those beyond the last row are dropped."""
     put = jax.vmap(lambda rows, at, x: rows.at[at].set(x, mode="drop"))
     return jax.tree.map(lambda rows, x: put(rows, at, x), pool, policy)

@@ -17,6 +17,7 @@ import numpy as np
 from jaxrl.algorithms.interface import LARGEST_LOG_RATIO
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
+from jaxrl.artifacts.metrics.statistics import DECIDED
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import RunSettings
 from jaxrl.training import saver
@@ -28,6 +29,7 @@ from jaxrl.training.compiled.state import IterationLog, JittedState
 from jaxrl.training.compiled.statistics import SeedStatistics
 from jaxrl.training.recorder import Recorder
 from jaxrl.training.saver import Snapshot
+from jaxrl.training.self_play.undecided import Undecided
 from jaxrl.training.trained_policy import EXPORTED_SEED
 from jaxrl.types import NOTHING, JaxrlError
 
@@ -78,6 +80,8 @@ class JittedRecorder(Recorder):
         self.subject = subject
         self._title = f"{self._prefix}{subject.name}"
         self.statistics = SeedStatistics(subject, self.lessons)
+        own = subject.settings.self_play
+        self._undecided = None if own is None else Undecided(self._title, own)
 
     def begin(self, step: int, frozen: Sequence[bool] = ()) -> None:
         """Training begins: remove an overwritten run, open event files, write the configuration.
@@ -121,6 +125,9 @@ class JittedRecorder(Recorder):
     def add(self, chunk: IterationLog, recent: RecentReturns, values: Mapping[str, Any] = NOTHING) -> None:
         """Some iterations have run, in which seeds differed in `values`; `recent` stands after them."""
         self.statistics.add(chunk, recent, values)
+        decided = chunk.episodes.stats.get(DECIDED)
+        if self._undecided is not None and decided is not None:
+            self._undecided.add(float(np.sum(decided.count)), float(np.sum(decided.total)))
         if self._all_new and chunk.updates.any():  # later ones may learn from decisions that were open meanwhile
             self._all_new = False
             largest = chunk.metrics.get(LARGEST_LOG_RATIO, np.zeros(1))

@@ -148,8 +148,10 @@ def _initialized(settings: RunSettings, folder: RunFolder, subject: Subject, fre
     begun = fresh.replace(train=train)
     if not isinstance(fresh.rivals, RivalState):
         return begun
-    pool = begin_pool(begun.train.policy, fresh.rivals.rating.shape[1] - 1)  # of this run's own policies alone
-    return begun.replace(rivals=fresh.rivals.replace(pool=pool))
+    rivals = fresh.rivals
+    sizes = rivals.rating.shape[1] - 1, rivals.opponent.shape
+    pool, playing = begin_pool(begun.train.policy, *sizes)  # of this run's own policies alone
+    return begun.replace(rivals=rivals.replace(pool=pool, playing=playing))
 
 
 def _of_one_moment(

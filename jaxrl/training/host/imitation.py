@@ -28,6 +28,8 @@ from jaxrl.artifacts.metrics.step_clock import crossed_multiple
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.demonstrations import Demonstration, decisions, remembered
 from jaxrl.demonstrations.columns import keep_in
+from jaxrl.demonstrations.reading import recordings
+from jaxrl.demonstrations.records import kind_of
 from jaxrl.learning.cloning import Cloning, Laid, Rows, as_wanted, in_sequences, make_cloning
 from jaxrl.learning.schedules import LEARNING_RATE_MINIMUM
 from jaxrl.networks import normalizer
@@ -60,7 +62,7 @@ def imitate(settings: RunSettings, demo: str, interrupt: Interrupt, console: Con
     options = settings.checkpoint_settings
     _refuse(settings)
     keep_in(options.results_dir)
-    name = behavior_name(remembered(demo).behavior)
+    name = behavior_name(kind_of(recordings(demo)[0]).behavior)
     wanted = _shown(behavior_settings_for(settings, name), demo)
     settings = settings.model_copy(update={"behaviors": {name: wanted}, "default_settings": None})
     check_run(settings)
@@ -114,18 +116,19 @@ def _prepared(name: str, settings: BehaviorSettings, seed: int) -> _Study:
     Raises SettingsError where the algorithm cannot be cloned into; DemonstrationError, or UnsupportedObservationError.
     """
     assert settings.behavioral_cloning is not None
-    spec = remembered(settings.behavioral_cloning.demo_path).spec
+    section = settings.behavioral_cloning
+    spec = remembered(section.demo_path, section.demo_actions).spec
     if settings.connectors:
         raise SettingsError(f"behaviors.{name}.connectors: demonstrations hold what connectors are given: remove them")
     check_observations(spec, settings.network_settings, name)
     # What plays or goes on with the policy needs no demonstrations.
     plain = settings.model_copy(update={"behavioral_cloning": None, "threaded": False})
-    given = settings.behavioral_cloning.model_dump(exclude_none=True)
+    given = section.model_dump(exclude_none=True)
     log.info("%s: behavioral cloning, %s.", name, ", ".join(f"{key} {value}" for key, value in given.items()))
     algorithm = ALGORITHMS[settings.trainer_type](spec, plain)
     if algorithm.copied is None:
         raise SettingsError(f"behaviors.{name}.trainer_type: {settings.trainer_type} does not say `Algorithm.copied`")
-    found = decisions(settings.behavioral_cloning.demo_path, spec)
+    found = decisions(section.demo_path, spec, demo_actions=section.demo_actions)
     among = _held_out_of(found, seed)
     memory = settings.network_settings.memory
     length = 1 if memory is None else memory.sequence_length

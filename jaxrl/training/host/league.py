@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 from jaxrl.artifacts.metrics.statistics import LEAGUE_JOINED, LEAGUE_SHARE
-from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.booking.episodes import EpisodeRecords, games_of
 from jaxrl.settings.behavior import LeagueSettings
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.behaviors import Behaviors
@@ -24,7 +24,7 @@ from jaxrl.training.host.policies import copied
 from jaxrl.training.host.programs import key_of
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.self_play import rating
-from jaxrl.training.self_play.game import Game, Side
+from jaxrl.training.self_play.game import Foe, Game, Side, payments
 from jaxrl.training.self_play.league import Standing, due
 
 log = logging.getLogger(__name__)
@@ -66,21 +66,26 @@ class League:
             self._behaviors.policies.route(behavior_id, policy, place)
 
     def turn(
-        self, over: Mapping[str, Sequence[EpisodeRecords]], learned: Collection[str], changed: bool, foe: Side | None
+        self,
+        over: Mapping[str, Sequence[EpisodeRecords]],
+        learned: Collection[str],
+        changed: bool,
+        foes: Mapping[str, Sequence[Foe]],
     ) -> bool:
         """What follows from one message; after the turns of the main agents. True: all have to begin anew.
 
         Args:
-          over: by behavior, the episodes that ended.
+          over: by policy, the episodes that ended.
           learned: names of those that have been updated.
           changed: another team learns from now on.
-          foe: whose main agent was met in these episodes, before that.
+          foes: by behavior, teams whose main agents were met in these episodes, before that.
         """
         left = False
         for name, side in self._game.sides.items():
             main = self._behaviors[name]
-            for exploiter in main.exploiters:
-                self._play(side, main, exploiter, over.get(exploiter.name, ()), changed, foe)
+            for number, exploiter in enumerate(main.exploiters):
+                self._book(side, number, over, foes[name])
+                self._play(side, main, exploiter, changed)
                 if exploiter.name in learned:
                     left |= self._learned(side, main, exploiter)
             if main.exploiters and name in learned:
@@ -99,22 +104,19 @@ class League:
             for of in main.exploiters
         ]
 
-    def _play(
-        self,
-        side: Side,
-        main: Behavior,
-        exploiter: Behavior,
-        episodes: Sequence[EpisodeRecords],
-        changed: bool,
-        foe: Side | None,
-    ) -> None:
-        """Its games, and whom it meets from now on."""
+    def _book(self, side: Side, number: int, over: Mapping[str, Sequence[EpisodeRecords]], foes: Sequence[Foe]) -> None:
+        """Book the games of an exploiter of this number against the main agents of its workers."""
+        exploiter = self._behaviors[side.name].exploiters[number].name
+        ghosts = [_name(self._behaviors[foe.side.name].exploiters[number], foe.team) for foe in foes]
+        ends = [games_of(over.get(ghost, ())) for ghost in ghosts]
+        for pay in payments(side.settings, games_of(over.get(exploiter, ())), ends) if foes else ():
+            self.standings[exploiter].played(rating.results(*pay), [foe.side.pool.elo for foe in foes])
+
+    def _play(self, side: Side, main: Behavior, exploiter: Behavior, changed: bool) -> None:
+        """Choose whom an exploiter meets from now on."""
         standing = self.standings[exploiter.name]
         if not main.unfinished():
             exploiter.stop()
-        for reward in (reward for records in episodes for reward in records.last_rewards):
-            if foe is not None:
-                standing.played(rating.result(reward), foe.pool.elo)
         ghosts = [_name(exploiter, team) for team in side.teams]
         standing.ghost_step += sum(map(self._ghosts.steps, ghosts))
         if changed or standing.ghost_step - standing.swapped > side.settings.swap_steps:

@@ -196,7 +196,7 @@ class HostLoop:
         for name, learned in self.turn.learned.items():
             self.hooks.call("on_policy_updated", name, learned.metrics, self.behaviors[name].step)
         self.recorder.times.tick(len(results))
-        if self.opponents.turn(acted, self.turn.learned):
+        if self.opponents.turn(self.turn.learned):
             self.break_off({})
         if self.policies.asked_to_save:
             self.policies.asked_to_save = False

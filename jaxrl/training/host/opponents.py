@@ -15,20 +15,21 @@ import numpy as np
 
 from jaxrl.algorithms.interface import PolicyState
 from jaxrl.artifacts.checkpoint import earlier
-from jaxrl.artifacts.checkpoint.document import read_info
+from jaxrl.artifacts.checkpoint.document import CheckpointError, read_info
 from jaxrl.artifacts.checkpoint.loop import SELF_PLAY
 from jaxrl.artifacts.names import behavior_name, team_of
 from jaxrl.artifacts.status import ELO
-from jaxrl.rollout.booking.episodes import EpisodeRecords
+from jaxrl.rollout.booking.episodes import EpisodeRecords, games_of
 from jaxrl.settings import RunSettings, SelfPlaySettings
 from jaxrl.training.host.behavior import Behavior
 from jaxrl.training.host.behaviors import Behaviors
 from jaxrl.training.host.ghosts import Ghosts, Weights
 from jaxrl.training.host.league import League
-from jaxrl.training.host.policies import Acted, copied
+from jaxrl.training.host.policies import copied
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.self_play.game import Game, Played
+from jaxrl.training.self_play.undecided import Undecided
 from jaxrl.types import EnvMessage
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Opponents:
         self._policy: dict[str, str] = {}  # behavior id → the frozen policy of its team
         self._ghosts = Ghosts(behaviors.policies)
         self.league = League(settings.env_settings.seed, recorder, behaviors, self.game, self._ghosts)
+        self._undecided: dict[str, Undecided] = {}  # by behavior
         self._messages: int | None = 0  # as long as there is one team only; None: that was said
         recorder.amend = self.amend
 
@@ -65,23 +67,26 @@ class Opponents:
         if self.game.sides and self._messages is not None:
             self._miss(len(results))
 
-    def turn(self, acted: Sequence[Acted], learned: Collection[str]) -> bool:
+    def turn(self, learned: Collection[str]) -> bool:
         """What follows from one message: opponents, snapshots, ratings. True: another team learns, so all begin anew.
 
         Args:
-          acted: behaviors, with the episodes that ended.
-          learned: names of those that have been updated.
+          learned: names of behaviors that have been updated.
         """
         if not self.game.sides:
             return False
-        over = {behavior.name: records for behavior, _, records in acted}
-        foe, changed = self.game.facing(), False
-        for name, side in self.game.sides.items():
-            played = {team: self._played(name, team, over.get(name, ())) for team in side.teams}
+        over, changed = self._behaviors.policies.over, False
+        foes = {name: self.game.foes(side) for name, side in self.game.sides.items()}
+        played = {
+            (name, team): self._played(name, team, over)
+            for name, side in self.game.sides.items()
+            for team in side.teams
+        }
+        for name in self.game.sides:
             changed |= self._take_turn(name, played, Weights(self._policy_of(name)) if name in learned else None)
         if changed:
             self._follow()
-        left = self.league.turn(over, learned, changed, foe)
+        left = self.league.turn(over, learned, changed, foes)
         if changed:
             self._route()
             log.info(
@@ -123,6 +128,7 @@ class Opponents:
         name, team = behavior.name, team_of(behavior_id)
         if name not in self.game.sides:
             self._restore(behavior, settings)
+            self._undecided[name] = Undecided(name, settings)
         latest = self.game.sides[name].latest if name in self.game.sides else Weights(self._policy_of(name))
         elo = self._recorder.status.get(name, ELO) if name in self._recorder.resumed else None
         self.game.join(name, team, settings, latest, step=behavior.step, elo=elo)
@@ -144,6 +150,12 @@ class Opponents:
         state = None if path is None else read_info(path).settings.get(SELF_PLAY)
         if state is None:
             return
+        if "opponents" not in state:
+            raise CheckpointError(
+                f"{path}: its self-play pool was written by an earlier version, which did not note who plays which "
+                f"team: begin a new pool with this policy: --initialize-from={self._recorder.folder.run_id} and "
+                "another --run-id."
+            )
         if state["turns"] >= self.game.turns:
             self._random.bit_generator.state = state["random"]
         found = {each["weights"]: self._read(behavior, each["weights"]) for each in state["snapshots"]}
@@ -161,16 +173,18 @@ class Opponents:
         """The learner's newest, in memory of its own."""
         return copied(self._behaviors[name].state.policy)
 
-    def _played(self, name: str, team: int, records: Sequence[EpisodeRecords]) -> Played:
-        if self.game.learns(name, team):
-            return Played(last_rewards=[reward for each in records for reward in each.last_rewards])
-        return Played(steps=self._ghosts.steps(_name(name, team)))
+    def _played(self, name: str, team: int, over: Mapping[str, Sequence[EpisodeRecords]]) -> Played:
+        learns, ghost = self.game.learns(name, team), _name(name, team)
+        games = games_of(over.get(name if learns else ghost, ()))
+        return Played(games=games) if learns else Played(self._ghosts.steps(ghost), games)
 
-    def _take_turn(self, name: str, played: Mapping[int, Played], trained: Weights | None = None) -> bool:
+    def _take_turn(self, name: str, played: Mapping[tuple[str, int], Played], trained: Weights | None = None) -> bool:
         turn = self.game.turn(name, played, self._behaviors[name].step, trained)
         for team, weights in turn.sent:  # frozen policies act with other weights; who learns has the newest anyway
             self._ghosts.send(_name(name, team), weights)
-        self._recorder.rated(name, turn.elos)
+        self._recorder.rated(name, turn.rated)
+        if len(self.game.sides) > 1 or len(self.game.sides[name].teams) > 1:
+            self._undecided[name].add(len(turn.rated), sum(game.decided for game in turn.rated))
         return turn.changed
 
     def _follow(self) -> None:

@@ -130,6 +130,7 @@ class Policies:
         begin: Callable[[Behavior], None],
     ) -> None:
         self.asked_to_save, self.asked_to_stop = False, False  # by a callback
+        self.over: Mapping[str, list[EpisodeRecords]] = NOTHING  # episodes that ended with the last message, by policy
         self._reported: list[tuple[str, float]] = []
         self._settings = settings
         self._key_of = key_of
@@ -168,6 +169,7 @@ class Policies:
             actions, ended = self._teams[name].act(share.messages, share.untrained)
             over |= ended
             join(chosen, share, actions)
+        self.over = over
         return chosen, [(self._behaviors[name], step, over[name]) for name, step in before.items()]
 
     def hold(self, name: str, kind: Kind, policy: PolicyState) -> None:

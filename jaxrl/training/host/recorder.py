@@ -35,6 +35,7 @@ from jaxrl.training.host.statistics import EpisodeStatistics
 from jaxrl.training.lessons import Lessons, entries_of, read_lessons
 from jaxrl.training.recorder import Recorder, take_all
 from jaxrl.training.saver import Snapshot
+from jaxrl.training.self_play.game import Rated
 from jaxrl.training.teams import SharedLearners
 from jaxrl.types import BehaviorSpec, EnvMessage
 
@@ -209,12 +210,13 @@ class HostRecorder(Recorder):
             for statistics in self._statistics.values():
                 statistics.reported(tag, value)
 
-    def rated(self, name: str, elos: Sequence[float]) -> None:
-        """The learner's rating after each of its games against earlier selves."""
-        for elo in elos:
-            self._statistics[name].reported(tags.ELO, elo)
-        if elos:
-            self.lessons.rated(name, elos[-1])
+    def rated(self, name: str, games: Sequence[Rated]) -> None:
+        """Note the learner's rating after each of its games against earlier selves, and which were decided."""
+        for game in games:
+            self._statistics[name].reported(tags.ELO, game.elo)
+            self._statistics[name].reported(tags.DECIDED, float(game.decided))
+        if games:
+            self.lessons.rated(name, games[-1].elo)
 
     def told(self, name: str, tag: str, value: float) -> None:
         """A statistic of this behavior alone."""

@@ -6,19 +6,17 @@ snapshot, another opponent and another learning team are due, `Rotation` whose t
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxrl.rollout.booking.episodes import GameEnd
 from jaxrl.settings.behavior import SelfPlaySettings
 from jaxrl.training.self_play import rating
 from jaxrl.training.self_play.pool import LATEST, Pool, Snapshot
-
-QUEUE = 10
-"""Teams that wait for their turn at most, as in ML-Agents; with more the one that waits longest is forgotten."""
 
 
 @dataclass
@@ -54,7 +52,7 @@ class Rotation:
 
     def __init__(self, learning: int | None = None, queue: Iterable[int] = ()) -> None:
         self.learning = learning  # None: no team yet
-        self.queue = deque(queue, maxlen=QUEUE)
+        self.queue = deque(queue)
 
     def join(self, team: int) -> None:
         """A team that is seen for the first time: it learns if nobody does, and waits for its turn otherwise."""
@@ -76,7 +74,10 @@ class Played(NamedTuple):
     """What one team has done since the last turn."""
 
     steps: int = 0  # decisions with their outcome
-    last_rewards: Sequence[float] = ()  # own and group reward of the last step, per agent whose game is decided
+    games: Sequence[GameEnd] = ()  # per agent whose game is decided
+
+
+NOT_PLAYED = Played()
 
 
 class Sent(NamedTuple):
@@ -91,13 +92,39 @@ class Turn(NamedTuple):
 
     sent: list[Sent]
     changed: bool  # another team learns from now on: all episodes begin anew
-    elos: list[float]  # the learner's rating after each of its games
+    rated: list[Rated]  # games of the learner
+
+
+class Rated(NamedTuple):
+    """A game of the learner, as one of its agents tells it."""
+
+    elo: float  # the learner's rating after it
+    decided: bool  # not all sides won, lost or drew
+
+
+class Foe(NamedTuple):
+    """A team that plays against the learner."""
+
+    side: Side
+    team: int
+
+    @property
+    def number(self) -> int:
+        """Number of the snapshot that plays it, or LATEST."""
+        return self.side.pool.opponents[self.team]
+
+    @property
+    def elo(self) -> float:
+        """Rating of the opponent that plays it."""
+        pool = self.side.pool
+        return pool.ratings[pool.slot(self.number)]
 
 
 @dataclass
 class Side:
     """One behavior: its teams, the pool that they share, and its clocks."""
 
+    name: str
     settings: SelfPlaySettings
     pool: Pool
     schedule: Schedule
@@ -119,7 +146,6 @@ class Game:
         self.sides: dict[str, Side] = {}
         self.turns = 0  # so far, of all sides
         self._random = random
-        self._home: dict[int, Side] = {}  # team → the side that it belongs to
 
     def join(
         self, name: str, team: int, settings: SelfPlaySettings, latest: Any, *, step: int = 0, elo: float | None = None
@@ -137,46 +163,50 @@ class Game:
             pool = Pool(settings.window, settings.initial_elo if elo is None else elo)
             pool.save(latest, step)
             schedule = Schedule(settings, last_save=step, last_change=step)
-            side = self.sides[name] = Side(settings, pool, schedule, latest, self.rotation.learning)
+            side = self.sides[name] = Side(name, settings, pool, schedule, latest, self.rotation.learning)
         if team not in side.teams:
             side.teams.append(team)
-        self._home.setdefault(team, side)
+            side.pool.opponents[team] = 0 if side.latest is side.pool.snapshots[0].weights else LATEST
 
     def learns(self, name: str, team: int) -> bool:
         """Whether the experience of this team of behavior `name` is learned from now."""
         side = self.sides[name]
         return team == side.learning and team in side.teams
 
-    def turn(self, name: str, played: Mapping[int, Played], step: int, trained: Any = None) -> Turn:
+    def turn(self, name: str, played: Mapping[tuple[str, int], Played], step: int, trained: Any = None) -> Turn:
         """One behavior takes its turn after every message; behaviors in the order in which they were seen first.
 
         Args:
-          played: by team, what it has done since the last turn.
+          played: by behavior and team, what each has done since the last turn.
           step: trainer step now, with what the learning team has done.
           trained: the new weights of the learner if it has learned since the last turn.
         """
-        side, elos = self.sides[name], list[float]()
+        side, rated = self.sides[name], []
         self.turns += 1
         for team in side.teams:
-            part = played.get(team, Played())
-            if team != side.learning:
+            part = played.get((name, team), NOT_PLAYED)
+            if team == side.learning:
+                rated = self._rate_all(side, part.games, played)
+            else:
                 side.ghost_step += part.steps
-                continue
-            elos += [self._rate(side, rating.result(reward)) for reward in part.last_rewards]
-        changed = side.schedule.change_due(step) and self.rotation.change()
+        changed = self._change(side, step)
         sent = self._newest(side, trained)
         if side.schedule.save_due(step):
             side.pool.save(side.latest, step)
         new = self.rotation.learning
         if side.schedule.swap_due(side.ghost_step, changed=side.learning != new):
             side.learning = new
-            sent += [Sent(team, self._drawn(side)) for team in side.teams if team != new]
-        return Turn(sent, changed, elos)
+            sent += [Sent(team, self._drawn(side, team)) for team in side.teams if team != new]
+        return Turn(sent, changed, rated)
 
-    def facing(self) -> Side | None:
-        """The side whose team plays against the learning one, the last of several; None: there is no other team."""
-        others = [home for team, home in self._home.items() if team != self.rotation.learning]
-        return others[-1] if others else None
+    def foes(self, side: Side) -> list[Foe]:
+        """Teams that play against the learner of a side: of a team that several behaviors have, its own behavior's."""
+        return [
+            Foe(home, team)
+            for home in self.sides.values()
+            for team in home.teams
+            if team != side.learning and (home is side or team not in side.teams)
+        ]
 
     def state(self, name: str, kept: Callable[[Any], Any]) -> dict[str, Any]:
         """All that the turns of a side depend on, but for its latest weights, as plain JSON values.
@@ -193,7 +223,7 @@ class Game:
             "ghost_step": side.ghost_step,
             "last": [clock.last_save, clock.last_change, clock.last_swap],
             "saved": pool.saved,
-            "opponent": pool.opponent,
+            "opponents": [[team, number] for team, number in pool.opponents.items()],
             "ratings": list(pool.ratings),
             "met": [list(of) for of in pool.met],
             "snapshots": [{"step": each.step, "weights": kept(each.weights)} for each in pool.snapshots],
@@ -208,30 +238,51 @@ class Game:
         """
         pool = Pool(settings.window, settings.initial_elo)
         snapshots = [Snapshot(each["step"], found(each["weights"])) for each in state["snapshots"]]
-        pool.restore(snapshots, state["ratings"], state["saved"], state["opponent"], state.get("met", ()))
-        side = Side(settings, pool, Schedule(settings, *state["last"]), latest, state["learning"])
+        pool.restore(snapshots, state["ratings"], state["saved"], dict(state["opponents"]), state.get("met", ()))
+        side = Side(name, settings, pool, Schedule(settings, *state["last"]), latest, state["learning"])
         side.teams, side.ghost_step = list(state["teams"]), state["ghost_step"]
         self.sides[name] = side
-        for team in side.teams:
-            self._home.setdefault(team, side)
         if state["turns"] >= self.turns:
             self.turns = state["turns"]
             self.rotation = Rotation(state["rotation"]["learning"], state["rotation"]["queue"])
 
-    def _rate(self, side: Side, result: float) -> float:
-        """The learner of a side has finished a game; its rating. Everybody of the other teams loses what it gains.
+    def _rate_all(self, side: Side, games: Sequence[GameEnd], played: Mapping[tuple[str, int], Played]) -> list[Rated]:
+        """Rate games of a side's learner. Nothing changes without another team (a game against 0 in ML-Agents)."""
+        foes = self.foes(side) if games else []
+        if not foes:
+            return [Rated(side.pool.elo, True) for _ in games]
+        ends = [played.get((foe.side.name, foe.team), NOT_PLAYED).games for foe in foes]
+        return [self._rate(side, foes, *pay) for pay in payments(side.settings, games, ends)]
 
-        Nothing changes where there is no other team (ML-Agents rates that as a game against 0).
+    def _rate(self, side: Side, foes: Sequence[Foe], paid: float, others: Sequence[Mapping[float, int]]) -> Rated:
+        """Rate a game of a side's learner against each other team: its opponent loses what the learner gains.
+
+        Args:
+          paid: what decides for the learner.
+          others: by team, likewise, how many of its agents were paid how much as their games ended with this one.
         """
-        foe = self.facing()
-        if foe is not None:
-            change = rating.change(side.pool.elo, foe.pool.opponent_elo, result)
-            for team, home in self._home.items():
-                if team != self.rotation.learning:
-                    home.pool.ratings[home.pool.opponent] -= change
-                    home.pool.played(result)
-            side.pool.ratings[LATEST] += change
-        return side.pool.elo
+        results, learner, gained = rating.results(paid, others), side.pool.elo, 0.0
+        scores: dict[tuple[str, int], list[float]] = {}
+        changes = [rating.change(learner, foe.elo, result) for foe, result in zip(foes, results, strict=True)]
+        for foe, change, result in zip(foes, changes, results, strict=True):
+            pool, number = foe.side.pool, foe.number
+            pool.ratings[pool.slot(number)] -= change
+            gained += change
+            scores.setdefault((foe.side.name, number), []).append(result)
+        for (name, number), each in scores.items():  # a snapshot that plays several teams has played once
+            self.sides[name].pool.played(number, sum(each) / len(each))
+        side.pool.ratings[LATEST] += gained
+        return Rated(side.pool.elo, rating.is_decided(paid, others))
+
+    def _change(self, side: Side, step: int) -> bool:
+        """Let the next team learn where the turn of a side's team is over; return whether another one does.
+
+        Behaviors of one team end its turn together: the clocks of the others are counted from here.
+        """
+        if side.learning in side.teams and side.learning != self.rotation.learning:
+            side.schedule.last_change = step
+            return False
+        return side.schedule.change_due(step) and self.rotation.change()
 
     def _newest(self, side: Side, trained: Any) -> list[Sent]:
         """The learner's weights go to the team that learns, if they or the team are new."""
@@ -243,8 +294,27 @@ class Game:
         assert new is not None
         return [Sent(new, side.latest)]
 
-    def _drawn(self, side: Side) -> Any:
-        settings = side.settings
+    def _drawn(self, side: Side, team: int) -> Any:
+        settings, pool = side.settings, side.pool
         power = settings.pfsp_power if settings.opponent_sampling == "pfsp" else None
-        slot = side.pool.draw(settings.play_against_latest_model_ratio, self._random, power)
-        return side.latest if slot == LATEST else side.pool.snapshots[slot].weights
+        number = pool.draw(team, settings.play_against_latest_model_ratio, self._random, power)
+        return side.latest if number == LATEST else pool.snapshots[pool.slot(number)].weights
+
+
+def payments(
+    settings: SelfPlaySettings, games: Sequence[GameEnd], others: Sequence[Sequence[GameEnd]]
+) -> list[tuple[float, list[Mapping[float, int]]]]:
+    """Return for each game of a learner what decides about it: what the learner was paid, and what other teams were.
+
+    Args:
+      others: by team, games that ended with the same message; those of the same worker count.
+
+    Returns:
+      The arguments of `rating.results` for each game.
+    """
+    worth = (lambda end: end.total) if settings.result == "return" else (lambda end: end.last)
+    paid: list[dict[int, Counter[float]]] = [defaultdict(Counter) for _ in others]
+    for team, ends in zip(paid, others, strict=True):
+        for end in ends:
+            team[end.worker][worth(end)] += 1
+    return [(worth(game), [team[game.worker] for team in paid]) for game in games]

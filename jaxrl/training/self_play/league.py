@@ -6,7 +6,9 @@ reinforcement learning", methods). What both loops share is arithmetic, over num
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from jaxrl.settings import SettingsError
@@ -44,10 +46,10 @@ class Standing:
     ghost_step: int = 0  # decisions of the main agents against it
     swapped: int = 0  # ghost step at which it met the newest of them last
 
-    def played(self, result: float, opponent_elo: float) -> None:
-        """A game against a main agent of this rating: 1 win, 0.5 draw, 0 loss."""
-        self.games, self.score = sampling.remembered(self.games, self.score, 1, result)
-        self.elo += rating.change(self.elo, opponent_elo, result)
+    def played(self, results: Sequence[float], opponents: Sequence[float]) -> None:
+        """Book a game against teams of main agents of these ratings: 1 win, 0.5 draw, 0 loss against each."""
+        self.games, self.score = sampling.remembered(self.games, self.score, 1, sum(results) / len(results))
+        self.elo += sum(map(partial(rating.change, self.elo), opponents, results))
 
     def leave(self, step: int, elo: float) -> None:
         """Its policy has joined the pool, and another begins at this trainer step, rated `elo`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from jaxrl.training.self_play import sampling
 
 LATEST = -1
-"""In the place of a slot: the newest policy, whose rating is the last one of `Pool.ratings`."""
+"""In the place of a slot or a number: the newest policy, whose rating is the last one of `Pool.ratings`."""
 
 
 class Snapshot(NamedTuple):
@@ -23,6 +23,9 @@ class Snapshot(NamedTuple):
 class Pool:
     """The snapshots of one behavior and what they are rated.
 
+    Snapshots are numbered from 0 on in the order in which they were saved. Opponents are known by their numbers, since
+    their slots may be taken by other snapshots while they play.
+
     Args:
       window: snapshots kept; the oldest makes room for the next.
       initial_elo: rating of everybody at the start.
@@ -33,7 +36,7 @@ class Pool:
         self.ratings = [float(initial_elo)] * (window + 1)  # per slot, and last the learner
         self.snapshots: list[Snapshot] = []  # by slot
         self.saved = 0  # snapshots so far
-        self.opponent = 0  # slot of who plays against the learner, or LATEST
+        self.opponents: dict[int, int] = {}  # by team the number of the snapshot that plays it, or LATEST
         self.met = [(0.0, 0.0)] * window  # by slot, games of a learner against it, and what the learner scored
 
     @property
@@ -41,10 +44,12 @@ class Pool:
         """The learner's rating."""
         return self.ratings[LATEST]
 
-    @property
-    def opponent_elo(self) -> float:
-        """The rating of who plays against the learner."""
-        return self.ratings[self.opponent]
+    def slot(self, number: int) -> int:
+        """Return the place of a snapshot in `ratings` and `snapshots`, or LATEST.
+
+        A snapshot that has left the pool shares the rating of the one that took its slot, as in ML-Agents.
+        """
+        return LATEST if number == LATEST else number % self.window
 
     def save(self, weights: Any, step: int, elo: float | None = None) -> Snapshot:
         """A policy goes into the next slot, rated `elo`; None: the learner as it is now, with its rating."""
@@ -56,18 +61,18 @@ class Pool:
         self.saved += 1
         return snapshot
 
-    def played(self, result: float) -> None:
-        """A learner has played against the opponent: 1 win, 0.5 draw, 0 loss."""
-        if self.opponent != LATEST:
-            games, score = self.met[self.opponent]
-            self.met[self.opponent] = sampling.remembered(games, score, 1, result)
+    def played(self, number: int, result: float) -> None:
+        """Book a game against a snapshot: 1 win of the learner, 0.5 draw, 0 loss. Only snapshots in the pool count."""
+        if number != LATEST and number >= self.saved - self.window:
+            games, score = self.met[self.slot(number)]
+            self.met[self.slot(number)] = sampling.remembered(games, score, 1, result)
 
     def restore(
         self,
         snapshots: Sequence[Snapshot],
         ratings: Sequence[float],
         saved: int,
-        opponent: int,
+        opponents: Mapping[int, int],
         met: Sequence[Sequence[float]] = (),
     ) -> None:
         """Go on with what a pool had; one with another window keeps its newest snapshots.
@@ -75,24 +80,25 @@ class Pool:
         Args:
           snapshots: by slot.
           ratings: of each slot that it had, and last the learner.
+          opponents: as `Pool.opponents`.
           met: likewise, as `Pool.met`; nothing: nobody has met anybody.
         """
-        window, slots = len(ratings) - 1, list(range(len(snapshots)))
+        window, slots, fewer = len(ratings) - 1, list(range(len(snapshots))), 0
         if window != self.window:
             first = saved % window if len(slots) == window else 0  # the oldest
             slots = (slots[first:] + slots[:first])[-self.window :]
-            saved = len(slots)
-        self.saved = saved
+            fewer = saved - len(slots)
+        self.saved = saved - fewer
+        self.opponents = {team: max(number - fewer, LATEST) if fewer else number for team, number in opponents.items()}
         self.snapshots = [snapshots[slot] for slot in slots]
         empty = [ratings[LATEST]] * (self.window - len(slots))
         kept = list(ratings) if window == self.window else [*(ratings[slot] for slot in slots), *empty, ratings[LATEST]]
         self.ratings = [float(rating) for rating in kept]
-        self.opponent = slots.index(opponent) if opponent in slots else LATEST
         known = [(float(games), float(score)) for games, score in (met[slot] for slot in slots if slot < len(met))]
         self.met = known + [(0.0, 0.0)] * (self.window - len(known))
 
-    def draw(self, latest_ratio: float, random: np.random.Generator, power: float | None = None) -> int:
-        """Who plays from now on: LATEST with probability `latest_ratio`, else any slot that holds a snapshot.
+    def draw(self, team: int, latest_ratio: float, random: np.random.Generator, power: float | None = None) -> int:
+        """Draw who plays a team from now on: LATEST with probability `latest_ratio`, else any snapshot by its number.
 
         Takes one uniform number, and one integer if that is below 1 - latest_ratio.
 
@@ -100,9 +106,11 @@ class Pool:
           power: p of `sampling.weight`, by which the slot is drawn then, with another uniform number in the place of
             the integer; None: all slots alike.
         """
-        earlier = random.random() < 1 - latest_ratio
-        self.opponent = self._slot(random, power) if earlier else LATEST
-        return self.opponent
+        number, last = LATEST, self.saved - 1
+        if random.random() < 1 - latest_ratio:
+            number = last - (last - self._slot(random, power)) % self.window
+        self.opponents[team] = number
+        return number
 
     def _slot(self, random: np.random.Generator, power: float | None) -> int:
         if power is None:

@@ -1,16 +1,20 @@
-"""A game of one decision: two teams bid, the higher bid wins; with `handicap` team 0 bids that much more."""
+"""A game of one decision: two teams bid, the higher bid wins; with `handicap` team 0 bids that much more.
+
+With `early` another decision follows, which ends the game and costs both teams 0.01.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from jaxrl.jax_envs.interface import EnvParams, JaxEnv, TeamActions, TeamStep, TeamView
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 
-def make_bids(handicap: float = 0.0, members: int = 2, seen: str = "nothing") -> JaxEnv:
+def make_bids(handicap: float = 0.0, members: int = 2, seen: str = "nothing", early: bool = False) -> JaxEnv:
     """Teams of `members`, whose bids are added; `seen` is the name of the only sensor, of one 0."""
     sensor = ObservationSpec(seen, (1,), (DimensionProperty.NONE,))
 
@@ -26,6 +30,11 @@ def make_bids(handicap: float = 0.0, members: int = 2, seen: str = "nothing") ->
         won = jnp.repeat(jnp.sign(bids - bids[::-1]), members)
         draw = won == 0.0
         nothing = jnp.zeros_like(won)
+        if early:
+            over = state > 0
+            seen = jax.tree.map(lambda x, y: jnp.where(over, x, y), view(over=True), view(over=False))
+            ends = jnp.full_like(draw, over)
+            return state + 1, TeamStep(seen, nothing, jnp.where(over, -0.01, won), ends, ~ends & False, over, {})
         return state, TeamStep(view(over=True), nothing, won, ~draw, draw, jnp.bool_(True), {})
 
     spec = BehaviorSpec((sensor,), ActionSpec(1, ()))

@@ -62,6 +62,17 @@ def test_sides_are_exchanged(tmp_path: Path) -> None:
     assert match == Match(Record(4, 0, 0), Record(0, 0, 3)) and match.total.share == 4 / 7
 
 
+@pytest.mark.parametrize(("result", "total"), [("return", (10, 0, 0)), ("final_reward", (0, 10, 0))])
+def test_the_first_run_says_by_what_a_game_is_won(result: str, total: Any, tmp_path: Path) -> None:
+    """The last step of this game costs both teams 0.01, and the one before pays the winner."""
+    path = saved(tmp_path / "run", env_args=["early=true"])
+    written = yaml.safe_load((path / "configuration.yaml").read_text())
+    written["behaviors"] = {"Bids": {"self_play": {"result": result}}}
+    (path / "configuration.yaml").write_text(yaml.safe_dump(written))
+    with quick_compilation():
+        assert tuple(tournament([HIGH, LOW, str(path)], games=10).matches[0, 1].total) == total
+
+
 def test_a_rating_follows_the_share_of_won_games() -> None:
     """Of 300 games each: 0 beats 1 in 2 of 3, 1 beats 2 in 2 of 3, 0 beats 2 in 4 of 5 (odds 2, 2 and 4)."""
     found = rate(3, {(0, 1): Record(200, 0, 100), (1, 2): Record(200, 0, 100), (0, 2): Record(240, 0, 60)})
@@ -135,7 +146,7 @@ MALFORMED: dict[str, tuple[str, Any]] = {  # a key of the state, and what a stra
     "a step that is a text": ("snapshots", [{"step": "5", "weights": "0" * 64 + ".npz"}]),
     "no snapshot": ("snapshots", []),
     "no list": ("snapshots", 3),
-    "opponents that are not there": ("opponent", 7),
+    "opponents that are not there": ("opponents", [[0, 7]]),
     "a rating beyond floats": ("ratings", [1e9] * 11),
     "no rating": ("ratings", [float("nan")] * 11),
     "games of texts": ("met", [["1", "2"]]),
@@ -159,7 +170,7 @@ def test_a_state_that_is_not_jaxrls_is_one_sentence(tmp_path: Path, capsys: pyte
         manifest.write(path.parent)
         assert main(["tournament", f"{run}@pool", "random", "--env", ENV, "--games", "2"]) == 1, what
         (line,) = capsys.readouterr().err.strip().splitlines()
-        assert f"settings.self_play_state{'.' + key if key != 'opponent' else ''}" in line, what
+        assert f"settings.self_play_state{'.' + key if key != 'opponents' else ''}" in line, what
 
 
 def test_the_command_writes_table_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

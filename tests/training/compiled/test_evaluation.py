@@ -194,3 +194,17 @@ def test_a_best_checkpoint_can_be_started_from(tmp_path: Path, log: Any) -> None
         path = tmp_path / "results" / "run" / NAME / f"{NAME}-best"
         train(run_settings(tmp_path, "next", max_steps=1, init_path=str(path)))
     assert f"initialized from {path}" in log.text
+
+
+def test_episodes_follow_from_the_seed_of_the_evaluation() -> None:
+    """One policy: the same episodes for one seed, others for another one."""
+    env, settings = make_toy(ToySettings(die=True)), settings_of("ppo", TINY)
+    policy = jax.vmap(ALGORITHMS["ppo"](env.spec, settings).init)(jax.random.split(jax.random.key(1), 1)).policy
+    parameters, totals = {"red": jnp.full(1, 0.5, jnp.float32)}, []
+    for seed in (5, 6):
+        options = OPTIONS.model_copy(update={"seed": seed})
+        program = quick_jit(partial(evaluate, env, deterministic(env.spec, settings), options))
+        first, second = (jax.device_get(program(policy, parameters)).length for _ in range(2))
+        assert first.total == second.total and first.count == second.count
+        totals.append(float(first.total[0]))
+    assert totals[0] != totals[1]

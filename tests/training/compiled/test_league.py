@@ -17,10 +17,10 @@ from jaxrl.settings.behavior import LeagueSettings, SelfPlaySettings
 from jaxrl.training.checks import check_leagues
 from jaxrl.training.compiled import league
 from jaxrl.training.compiled.checks import check_sides
-from jaxrl.training.compiled.opponents import joined, rated, scheduled
+from jaxrl.training.compiled.opponents import joined, scheduled
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 from tests.helpers import settings_of
-from tests.training.compiled.test_self_play import _begun, configured, ended, rival
+from tests.training.compiled.test_self_play import _begun, configured, ended, rate, rival
 
 OWN = {"exploiters": 1, "renew_steps": 100, "win_share": 0.7}
 NOBODY = jnp.zeros(4, bool)
@@ -33,7 +33,7 @@ def begun(policy: Any, **settings: Any) -> tuple[Any, Any]:
 
 
 def test_an_exploiter_meets_the_newest_main_agent_alone() -> None:
-    """Its only opponent is row 0, as the main agent plays since the last draw, and is rated now."""
+    """It plays as since the last draw, and is rated in row 0 as it is now."""
     first, then = jnp.arange(4.0)[:, None], 10 + jnp.arange(4.0)[:, None]
     of, state = begun(first, swap_steps=1, save_steps=50, play_against_latest_model_ratio=0.5)
     np.testing.assert_array_equal(state.pool[:, 0, 0], [0, 0, 2, 2])
@@ -42,7 +42,7 @@ def test_an_exploiter_meets_the_newest_main_agent_alone() -> None:
     steps = {"Duel": jnp.full(4, 60)}
     after, _ = scheduled({"Duel": of}, {"Duel": state}, {"Duel": then}, steps, jnp.zeros(4, jnp.uint32))
     after = after["Duel"]
-    np.testing.assert_array_equal(after.pool[:, 0, 0], [0, 10, 2, 2])  # that of seed 3 is not due
+    np.testing.assert_array_equal(after.playing[1::2, :, 0, 0], [[10] * 2, [2] * 2])  # that of seed 3 is not due
     np.testing.assert_array_equal(after.rating[:, 0], [1200, 1210, 1200, 1230])
     assert (after.opponent[1] == 0).all() and (after.opponent[3] == 0).all()
     assert after.saves.tolist() == [2, 1, 2, 1], "snapshots are of main agents"
@@ -88,7 +88,7 @@ def test_games_of_exploiters_are_counted() -> None:
     of, state = begun(jnp.zeros((4, 1)))
     one = jax.tree.map(lambda x: jnp.repeat(x, 4, axis=1), vars(ended([[1.0], [0.0], [-1.0], [1.0]])))
     one["terminated"] = one["terminated"].at[:, :, 3].set(False)
-    found = rated({"Duel": of}, {"Duel": state}, {"Duel": type("Steps", (), one)}).games["Duel"]
+    found = rate({"Duel": of}, {"Duel": state}, {"Duel": type("Steps", (), one)}).games["Duel"]
     assert found.tolist() == [[3, 1.5]] * 4
     twice = league.with_games(league.with_games(state.league, found), found)
     np.testing.assert_allclose(twice.played[0], [3 * 0.98**3 + 3, 1.5 * 0.98**3 + 1.5], rtol=1e-6)

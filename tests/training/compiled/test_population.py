@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,11 +18,14 @@ from jaxrl.algorithms.interface import TrainState
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.settings import SettingsError, load_run_settings
 from jaxrl.settings.sweep import Space, space
+from jaxrl.training.compiled.loop import JittedLoop
 from jaxrl.training.compiled.play import Play
 from jaxrl.training.compiled.population import (
     DRAWN_ANEW,
+    Generation,
     PopulationLoop,
     _append,
+    _changed,
     first_generation,
     next_generation,
     train_population,
@@ -60,7 +65,8 @@ def test_a_copy_does_not_remember_what_the_loser_knew(names: tuple[str, ...]):
     """Areas stay where they are: what stands in their memory are the loser's numbers, which the copy cannot read.
 
     It has the best one's recent returns, and its rate times 0.8 or 1.25; the others keep theirs. Of several
-    behaviors all learners of a member go together; what it is worth is the mean over them.
+    behaviors all learners of a member go together; what it is worth is the mean over them. The loser here had been left
+    behind: its copy learns again, and tells so. Each generation draws anew.
     """
     rows = np.arange(1.0, 5.0, dtype=np.float32)
     none, parts, members, reports = jnp.zeros(4), {}, [], {}
@@ -71,13 +77,13 @@ def test_a_copy_does_not_remember_what_the_loser_knew(names: tuple[str, ...]):
         parts[name] = JittedState(
             train=train, store=(), fresh=none, play=Play((), rows, (), carry, open=()), parameters={},
             values={RATE: none + rate},
-            key=none, iteration=none, frozen=none > 0, recent=RecentReturns(tally, tally),
+            key=none, iteration=none, frozen=rows == 2.0, recent=RecentReturns(tally, tally),
         )  # fmt: skip
         scores = np.array([[3.0, 1.0, 8.0, 2.0], [0.0, 1.0, 1.0, 9.0]][i])  # the mean's best is the third or the fourth
-        statistics = SimpleNamespace(recent_reward=lambda scores=scores: scores, frozen=np.zeros(4, bool))
+        statistics = SimpleNamespace(recent_reward=lambda scores=scores: scores, frozen=rows == 2.0)
         recorder = SimpleNamespace(statistics=statistics)
         members.append(SimpleNamespace(recorder=recorder, name=name))
-        reports[name] = Report(none, np.zeros(4, bool), none, {RATE: np.full(4, rate)}, none_yet(4), ())
+        reports[name] = Report(none, rows == 2.0, none, {RATE: np.full(4, rate)}, none_yet(4), ())
     loop = SimpleNamespace(
         members=SimpleNamespace(parts=members), spaces=SPACES, targets={RATE: [(name, RATE) for name in names]}, seed=0,
         _tell=lambda *_: None, trainer=SimpleNamespace(place=lambda state: state),
@@ -95,6 +101,62 @@ def test_a_copy_does_not_remember_what_the_loser_knew(names: tuple[str, ...]):
         assert changed == after.parts[names[0]].values[RATE][1]
         inherited = [[1.0, best, 3.0, 4.0], [2.0, 2 * best, 6.0, 8.0], [3.0, 3 * best, 9.0, 12.0]]
         assert [[*x] for of in part.recent for x in of[:3]] == inherited * 2
+        assert not np.asarray(part.frozen).any() and not members[i].recorder.statistics.frozen.any()
+    later = [PopulationLoop.evolved(loop, state, reports, step) for step in (10, 20, 30, 40)]  # pyright: ignore[reportArgumentType]
+    rates = [float(of.parts[names[0]].values[RATE][1]) for of in later]
+    assert rates[0] == float(after.parts[names[0]].values[RATE][1]) and len(set(rates)) > 1
+
+
+def loop_of(step: int, every: int, largest: int = 1) -> Any:
+    """A loop of members at this trainer step, which knows nothing else."""
+    loop = object.__new__(PopulationLoop)
+    loop.every, loop.members = every, SimpleNamespace(step=step, over=False, parts=[SimpleNamespace(largest=largest)])
+    return loop
+
+
+def test_a_generation_comes_with_the_step_at_which_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every 100 steps, looked at every 30: none at 90, one at 120, none for members that are done."""
+    loop, labels = loop_of(60, 100), []
+
+    def look(self: Any, state: Any, _reports: Any) -> Any:
+        self.members.step += 30
+        return state
+
+    monkeypatch.setattr(JittedLoop, "look", look)
+    loop.evolved = lambda state, _reports, label: labels.append(label) or state
+    for over, expected in ((False, []), (False, [100]), (False, [100]), (True, [100])):
+        loop.members.over = over
+        assert loop.look("state", {}) == "state" and labels == expected
+    loop.members.step, loop.members.over = 190, True
+    assert loop.look("state", {}) == "state" and labels == [100]
+
+
+def test_so_many_iterations_pass_that_the_next_generation_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At step 60 of 100, iterations of at most 10: 4 reach it, whatever the loop itself would let pass."""
+    monkeypatch.setattr(JittedLoop, "room", lambda _self: 1000)
+    assert [loop_of(step, 100, 10).room() for step in (0, 60, 99, 100, 160)] == [10, 4, 1, 10, 4]
+
+
+def test_who_learned_from_whom_is_written_by_the_numbers_of_the_seeds_and_once(tmp_path: Path) -> None:
+    """A run that is resumed at an earlier step writes what follows anew."""
+    loop = object.__new__(PopulationLoop)
+    recorder = SimpleNamespace(subject=SimpleNamespace(seeds=(5, 6, 7, 8)), folder=SimpleNamespace(path=tmp_path))
+    loop.members = SimpleNamespace(recorder=recorder)  # pyright: ignore[reportAttributeAccessIssue]
+    found = Generation(np.array([0, 2, 2, 3]), {RATE: np.float32([0.5, 0.25, 0.125, 1.0])})
+    for step in (10, 20, 30, 20):
+        loop._tell(step, np.array([3.0, 1.0, 8.0, 2.0]), found)
+    rows = list(csv.DictReader((tmp_path / "population.csv").read_text().splitlines()))
+    assert [row["step"] for row in rows] == ["10"] * 4 + ["20"] * 4
+    assert [(row["member"], row["parent"]) for row in rows[:4]] == [("5", "5"), ("6", "7"), ("7", "7"), ("8", "8")]
+    assert [float(row["score"]) for row in rows[4:]] == [3.0, 1.0, 8.0, 2.0]
+    assert [float(row[RATE]) for row in rows[4:]] == [0.5, 0.25, 0.125, 1.0]
+
+
+def test_of_choices_the_next_or_the_one_before_is_taken() -> None:
+    """In the order of their size, however they are written."""
+    choices = Space(choices=(0.99, 0.5, 0.9))
+    for value, expected in ((0.9, {0.5, 0.99}), (0.99, {0.9, 0.99}), (0.5, {0.5, 0.9})):
+        assert {_changed(value, choices, np.random.default_rng(seed)) for seed in range(20)} == expected
 
 
 @pytest.mark.skipif(os.name == "nt", reason="named pipes of POSIX")

@@ -16,7 +16,13 @@ from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.algorithms.interface import LARGEST_LOG_RATIO
 from jaxrl.artifacts.metrics.console import summary_line
 from jaxrl.artifacts.metrics.progress import ProgressBar
-from jaxrl.artifacts.metrics.statistics import CUMULATIVE_REWARD, GROUP_CUMULATIVE_REWARD, Summary, over_seeds
+from jaxrl.artifacts.metrics.statistics import (
+    CUMULATIVE_REWARD,
+    DECIDED,
+    GROUP_CUMULATIVE_REWARD,
+    Summary,
+    over_seeds,
+)
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import load_run_settings
@@ -166,3 +172,24 @@ def test_the_spread_between_seeds_stands_beside_that_within_them() -> None:
     teams = together | {GROUP_CUMULATIVE_REWARD: over_seeds([of(1.0), of(2.0)])[CUMULATIVE_REWARD]}
     line = summary_line("B", 1, 0.0, teams)
     assert "Mean Group Reward: 1.500. Std of Group Reward: 0.001 within seeds, 0.707 between seeds." in line
+
+
+@pytest.mark.parametrize("decided", [0.0, 0.01])
+def test_it_is_said_once_that_no_game_has_a_winner(tmp_path: Path, log: Any, decided: float) -> None:
+    (tmp_path / "config.yaml").write_text(
+        yaml.safe_dump({"behaviors": {NAME: {"trainer_type": "ppo", "self_play": {}}}})
+    )
+    overrides = {"checkpoint_settings": {"results_dir": str(tmp_path), "run_id": "run"}}
+    settings = load_run_settings(tmp_path / "config.yaml", overrides, HYPERPARAMETER_TYPES)
+    subject = Subject(NAME, make_environment("jax:simple_spread").spec, settings.behaviors[NAME], SEEDS, 4)
+    games = {DECIDED: Moments(pair(100, 100), pair(0.0, decided), pair(0.0, 0.0))}
+    told = chunk()._replace(episodes=chunk().episodes._replace(stats=games))
+    silent = ProgressBar(Console(file=io.StringIO()))
+    with JittedRecorder(settings, RunFolder(tmp_path, "run"), subject, silent) as recorder:
+        recorder.begin(0)
+        for _ in range(2):
+            recorder.add(told, counted(none_yet(len(SEEDS)), told.episodes))
+    remarks = [line for line in log.messages if "had a winner" in line]
+    assert [line.partition(" had")[0] for line in remarks] == (
+        [] if decided else [f"{NAME}: none of the first 200 games"]
+    )

@@ -8,21 +8,30 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
 
 import jaxrl
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.algorithms.interface import PolicyState, TrainState
+from jaxrl.algorithms.policy_gradient import CLONING
 from jaxrl.artifacts.checkpoint import store
 from jaxrl.cli import main
 from jaxrl.demonstrations import Pair, decisions, write
+from jaxrl.learning.cloning import Cloning
 from jaxrl.settings import load_run_settings
-from jaxrl.training.host.imitation import _held_out_of, imitate
+from jaxrl.training.host.imitation import _held_out, _held_out_of, _normalised, _prepared, _shown, _turn, imitate
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 
 SPEC = BehaviorSpec((ObservationSpec("where", (2,)),), ActionSpec(1, (3,)))
+UNITY = Path(__file__).parents[2] / "demonstrations" / "recordings"
+WALK = {
+    name: BehaviorSpec((ObservationSpec("where", (2,)),), action)
+    for name, action in (("walk_discrete", ActionSpec(0, (3,))), ("walk_continuous", ActionSpec(1, ())))
+}
 BEHAVIOR = {
     "trainer_type": "ppo",
     "hyperparameters": {"batch_size": 32, "buffer_size": 64, "learning_rate": 0.01},
@@ -52,9 +61,11 @@ def done_at(seen: np.ndarray) -> tuple[float, int]:
     return float(seen[0] - 15.0) / 10.0, 0 if seen[1] < 15.0 else 2
 
 
-def settings_of_run(folder: Path, run_id: str, behavior: dict[str, Any] | None = None, **options: Any) -> Any:
+def settings_of_run(
+    folder: Path, run_id: str, behavior: dict[str, Any] | None = None, name: str = "Mover", **options: Any
+) -> Any:
     path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump({"behaviors": {"Mover": {**BEHAVIOR, **(behavior or {})}}}))
+    path.write_text(yaml.safe_dump({"behaviors": {name: {**BEHAVIOR, **(behavior or {})}}}))
     given = {"run_id": run_id, "results_dir": str(folder / "results"), **options}
     return load_run_settings(path, {"checkpoint_settings": given, "env_settings": {"seed": 4}}, HYPERPARAMETER_TYPES)
 
@@ -116,6 +127,73 @@ def test_it_ends_where_cloning_has_faded_out_and_another_run_goes_on(tmp_path, d
     before, after = (np.asarray(x.state.params["params"]["heads"]["logits"]["bias"]) for x in (policy, begun))
     assert (before != after).any()
     assert store.read_info(tmp_path / "results" / "second" / "Mover" / f"Mover-{begun.step}").step == begun.step
+
+
+@pytest.mark.parametrize("name", ["walk_discrete", "walk_continuous"])
+def test_a_clone_of_unitys_recording_decides_right_in_every_state(tmp_path, name):
+    """The goal is the sign of the second number. Paired as ML-Agents pairs it, it goes left wherever it begins."""
+    path = str(UNITY / f"{name}.demo")
+    states = np.unique(decisions(path, WALK[name]).obs[0], axis=0)
+    assert len(states) == 8
+    policy = learned(settings_of_run(tmp_path, "walk", {"max_steps": 12000}, name="Walk"), path)
+    action = policy.act(states)
+    if name == "walk_discrete":
+        assert (action.discrete[:, 0] - 1 == states[:, 1]).all()
+    else:
+        np.testing.assert_allclose(action.continuous[:, 0], 0.8 * states[:, 1], atol=0.1)
+
+
+def test_a_clone_of_what_was_recorded_is_one_step_late(tmp_path):
+    """By the key, as ML-Agents: the first decision of an episode is the zeros of its first record, which is left."""
+    cloning = {"demo_path": "not there", "demo_actions": "as_recorded"}
+    settings = settings_of_run(tmp_path, "walk", {"max_steps": 12000, "behavioral_cloning": cloning}, name="Walk")
+    action = learned(settings, str(UNITY / "walk_discrete.demo")).act(np.array([[0.0, 1.0], [0.5, 1.0]], np.float32))
+    assert action.discrete[:, 0].tolist() == [0, 2]
+
+
+def test_what_is_held_out_is_not_learned_from_and_its_loss_counts_each_decision_once(tmp_path, demo, monkeypatch):
+    """Episodes of five in sequences of three: the second of each is filled up. Without noise, in pieces of one."""
+    network = {
+        **BEHAVIOR["network_settings"],
+        "memory": {"sequence_length": 3, "memory_size": 4},
+        "deterministic": True,
+    }
+    settings = settings_of_run(tmp_path, "study", {"network_settings": network})
+    study = _prepared("Mover", _shown(settings.behaviors["Mover"], demo), 4)
+    learned, held = (set(of.places[of.places >= 0].tolist()) for of in (study.learned, study.held))
+    assert len(held) == 10 and not learned & held and learned | held == set(range(100))
+    state = _normalised(study.behavior.state, study.learned)
+    rows = decisions(demo, SPEC).obs[0][sorted(learned)].astype(np.float64)
+    np.testing.assert_allclose(state.policy.normalizer[0].mean, rows.sum(0) / 91, rtol=1e-5)  # 0 counts as one row
+    study.behavior.learner.state = state
+    loss = jax.jit(study.cloning.loss)
+    together = _held_out(study, loss)["held_out_loss"]
+    every = study.held_at(np.arange(4))
+    given = state.policy.params, state.policy.normalizer, every, np.zeros((4, 3, 1), np.float32)
+    assert together == pytest.approx(float(loss(*given)), rel=1e-6)
+    monkeypatch.setattr("jaxrl.training.host.imitation.TOGETHER", 3)
+    assert _held_out(study, loss)["held_out_loss"] == pytest.approx(together, rel=1e-5)
+
+
+def test_each_turn_draws_anew():
+    """The key that is used is no other turn's, and not the one that is kept."""
+    used = []
+
+    def learn(kept, params, states, step, key):
+        used.append(key)
+        return kept, params, jnp.zeros(())
+
+    cloning = Cloning(dict, lambda *_: jnp.zeros(()), learn, lambda: None, lambda: jnp.zeros(()), 1)
+    policy = PolicyState(params=(), normalizer=())
+    state = TrainState(
+        policy=policy, critic=(), optimizer=(), own={CLONING: {}}, signals={}, step=jnp.int32(0), key=jax.random.key(0)
+    )
+    keys = [state.key]
+    for step in (5, 10):
+        state, told = _turn(cloning, state, jnp.int32(step))
+        keys.append(state.key)
+        assert int(state.step) == step and set(told) == {"pretraining_loss", "learning_rate"}
+    assert len({tuple(jax.random.key_data(key).tolist()) for key in (*keys, *used)}) == 5
 
 
 @pytest.mark.slow

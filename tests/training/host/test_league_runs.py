@@ -17,7 +17,7 @@ import pytest
 
 from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints, point_at, remove
-from jaxrl.rollout.booking.episodes import NO_EPISODES
+from jaxrl.rollout.booking.episodes import NO_EPISODES, GameEnd
 from jaxrl.settings import behavior_settings_for
 from jaxrl.training.host.opponents import Opponents
 from jaxrl.training.host.run import host_loop
@@ -195,7 +195,30 @@ def test_games_that_end_with_the_turn_of_their_team_are_rated_against_who_was_me
     opponents.meet([EnvMessage(0, {}, dict.fromkeys(("A?team=0", "B?team=1"), make_spec((1,))), (), 0.0)])
     opponents.game.sides["B"].pool.ratings[-1] = 1600.0
     behaviors["A"].step = 501
-    drawn = NO_EPISODES._replace(last_rewards=[0.0])
-    assert opponents.turn([(behaviors["A"].exploiters[0], 0, [drawn])], ())
+    drawn = NO_EPISODES._replace(games=[GameEnd(1, 0.0, 0.0)])
+    behaviors.policies.over = {"A/exploiter_1": [drawn]}
+    assert opponents.turn(())
     assert opponents.game.rotation.learning == 1
     assert opponents.league.standings["A/exploiter_1"].elo == pytest.approx(1200 + 1 / 2 - 1 / 11)
+
+
+def test_an_exploiter_is_rated_against_each_of_several_teams(tmp_path: Path) -> None:
+    """It was paid 1, the main agents of its worker 2 and 0: a loss and a win of equals. Worker 3 has another game."""
+    behaviors: Any = Rated(tmp_path)
+    recorder: Any = SimpleNamespace(resumed={}, rated=lambda *_: None, told=lambda *_: None)
+    opponents = Opponents(settings_of(tmp_path, "A", **keys()), recorder, behaviors)
+    ids = [f"A?team={team}" for team in range(3)]
+    opponents.meet([EnvMessage(0, {}, dict.fromkeys(ids, make_spec((1,))), (), 0.0)])
+    paid = {"": (1, 1.0), "?team=1": (1, 2.0), "?team=2": (1, 0.0)}
+    behaviors.policies.over = {
+        f"A/exploiter_1{team}": [
+            NO_EPISODES._replace(games=[GameEnd(worker, one, one), GameEnd(3, -one, -one)][:count])
+        ]
+        for (team, (worker, one)), count in zip(paid.items(), (1, 2, 2), strict=True)
+    }
+    opponents.turn(())
+    standing = opponents.league.standings["A/exploiter_1"]
+    assert (standing.elo, standing.games, standing.score) == (1200.0, 1.0, 0.5)
+    behaviors.policies.over["A/exploiter_1?team=1"] = []
+    opponents.turn(())
+    assert (standing.elo, standing.score) == (1201.0, pytest.approx(0.98 * 0.5 + 1.0)), "nothing is known of team 1"

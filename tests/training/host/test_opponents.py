@@ -310,6 +310,42 @@ def test_two_behaviors_take_turns(tmp_path: Path) -> None:
     assert len(held) >= 4 and all(of.agent_steps >= 8 * (of.env_steps - 1) for of in held), held
 
 
+def test_behaviors_of_one_team_learn_together_and_end_its_turn_together(tmp_path: Path) -> None:
+    """Ox and Fox stand in both teams. Both clocks are over with one message: one turn has ended, not two."""
+    sides = ("Ox?team=0", "Fox?team=0", "Ox?team=1", "Fox?team=1")
+    settings, learning = (
+        settings_of(tmp_path, "Ox", "Fox", max_steps=700, self_play=SELF_PLAY_KEYS | {"team_change": 200}),
+        [],
+    )
+    made = partial(duels, DuelSettings(sides=sides))
+    with environment(make=made) as started, host_loop(settings, started=started) as loop:
+        for _ in loop.iterate():
+            game = loop.opponents.game
+            assert {side.learning for side in game.sides.values()} == {game.rotation.learning}
+            learning.append((game.rotation.learning, *(loop.behaviors[name].step for name in ("Ox", "Fox"))))
+        assert [loop.policies.own(0, side) for side in sides] == ["Ox?team=0", "Fox?team=0", "Ox", "Fox"]
+    turns = [now for was, now in pairwise(learning) if was[0] != now[0]]
+    assert turns == [(1, 204, 204), (0, 408, 408), (1, 612, 612)]
+
+
+@pytest.mark.parametrize("result", ["final_reward", "return"])
+def test_where_the_last_step_costs_both_the_return_tells_who_has_won(
+    result: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rating falls by a half for each of 4 areas' games of 4 decisions; by the return it follows what is won."""
+    keys = {"self_play": SELF_PLAY_KEYS | {"result": result, "play_against_latest_model_ratio": 0.0}, "max_steps": 900}
+    with caplog.at_level(logging.WARNING, "jaxrl"):
+        run(settings_of(tmp_path, **keys), early=True)
+    rows = (tmp_path / "results" / "run" / "Duel" / "metrics.csv").read_text().splitlines()
+    decided = [float(row.split(",")[3]) for row in rows if "Self-play/Decided Games" in row]
+    remarks = [line for line in caplog.messages if "had a winner" in line]
+    elo = state_of(tmp_path)["ratings"][-1]
+    if result == "return":
+        assert not remarks and min(decided) > 0.5 and elo > 1165.0
+    else:
+        assert len(remarks) == 1 and set(decided) == {0.0} and elo < 1150.0
+
+
 VARIANTS = {
     "memory, threads and workers": (
         {

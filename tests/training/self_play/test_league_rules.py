@@ -21,8 +21,8 @@ def test_who_has_won_enough_or_learned_long_enough_is_done(games: float, score: 
 def test_games_are_remembered_and_rated_by_hand() -> None:
     """Two equals: 0.5 is expected of the first game, slightly more of the second."""
     standing = Standing(1200.0)
-    standing.played(1.0, 1200.0)
-    standing.played(0.5, 1200.0)
+    standing.played([1.0], [1200.0])
+    standing.played([0.5], [1200.0])
     assert (standing.games, standing.score) == pytest.approx((1.98, 1.48))
     assert standing.elo == pytest.approx(1200.5 + 0.5 - 1 / (1 + 10 ** (-0.5 / 400)))
     standing.leave(70, 1300.0)
