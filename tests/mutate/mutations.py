@@ -32,14 +32,12 @@ MUTATIONS = (
         "for row in self._arrays.close().tolist():",
         "for row in self._arrays.close().tolist()[:0]:",
     ),
+    Mutation("A5", "rollout/booking/slots.py", "return NO_EPISODES._replace(undecided=unknown)", "return NO_EPISODES"),
     Mutation(
-        "A5",
+        "A10",
         "rollout/booking/slots.py",
-        "return records._replace(lengths=records.lengths + [0] * unknown)",
-        "return records",
-    ),
-    Mutation(
-        "A5", "rollout/booking/slots.py", "return NO_EPISODES._replace(lengths=[0] * unknown)", "return NO_EPISODES"
+        "return records._replace(undecided=records.undecided + unknown)",
+        "return records._replace(undecided=records.undecided + unknown, lengths=records.lengths + [0] * len(unknown))",
     ),
     Mutation(
         "A6",
@@ -185,7 +183,7 @@ MUTATIONS = (
         "        if over:  # before their samples are learned from (M18)\n            self.recorder.followed(over)\n",
         "",
     ),
-    Mutation("X8", "rollout/following/tracker.py", "    record.group_return += group\n", ""),
+    Mutation("X8", "rollout/following/tracker.py", "        record.group_return += group\n", ""),
     Mutation(
         "X11",
         "rollout/following/tracker.py",
@@ -226,9 +224,10 @@ MUTATIONS = (
         "every_reward",
     ),
     Mutation("P8", "training/signal_rewards.py", "(mates if cooperative else 0.0)", "mates"),
-    Mutation(
-        "P9", "rollout/booking/episodes.py", "            if self._alive[team] > 0:\n                continue\n", ""
-    ),
+    Mutation("P9", "rollout/booking/episodes.py", "            if self._teams.is_over(team):\n", "            if True:\n"),
+    Mutation("P9", "rollout/booking/team_returns.py", "earned - so_far.total, trust", "0.0, trust"),
+    Mutation("P9", "rollout/booking/team_returns.py", "(one.trust, abs(one.newest), one.decisions)", "one.decisions"),
+    Mutation("P9", "rollout/booking/team_returns.py", "[*self._newcomers, *self._unsure]", "[*self._newcomers]"),
     Mutation("P10", "algorithms/preparing.py", "reward = paid[name] * signal.strength", "reward = paid[name]"),
     Mutation(
         "P11",

@@ -125,7 +125,8 @@ def test_sums_and_team_of_discarded_agents_are_dropped() -> None:
         "lengths": [0],
         "group_rewards": [8.0],
         "mates_returns": [0.0],
-        "group_returns": [8.0],
         "team_returns": [8.0],
         "games": [(0, 12.0, 12.0)],
+        "undecided": [0.0],
+        "team_undecided": [0.0],
     }

@@ -83,10 +83,9 @@ def test_kinds_of_one_spec_are_booked_as_members_of_one_behavior(data: st.DataOb
             rows = {living[agent]: row for agent, (row, _) in slots.homes.items()}
             assert all(rows[living[agent]] == row for agent, (row, _) in slots.homes.items())
             assert len(set(rows.values())) == len(rows), "a row holds one team"
-        returns = [Counter(x for r in i.episodes for x in r.group_returns) for i in (whole[0], split[0])]
-        teams = {x for r in whole[0].episodes for x in r.team_returns}
+        returns = [Counter(x for r in i.episodes for x in r.team_returns) for i in (whole[0], split[0])]
         assert not returns[0] - returns[1]
-        assert teams >= set(returns[1] - returns[0]), "a kind whose members had all ended is told the team's return"
+        assert set(returns[0]) == set(returns[1]), "each kind of a team is told its return"
 
 
 def test_each_kind_sees_and_does_its_own_and_the_row_is_one_team() -> None:
@@ -107,8 +106,8 @@ def test_each_kind_sees_and_does_its_own_and_the_row_is_one_team() -> None:
     over, _ = seen.say({runner: said(RUNNER, {}, {2: 7, 3: 7}, 4)})
     assert over.beside[0].ending.tolist() == [[Ending.TERMINATED, Ending.TERMINATED]]
     assert [kind.finished for kind in over.kinds] == [0, 2] and [kind.finished for kind in gone.kinds] == [1, 0]
-    shared = [[(r.group_returns, r.team_returns) for r in kind.episodes] for kind in over.kinds]
-    assert shared == [[([1.75], [1.75])], [([1.75, 1.0], [1.75])]], "3/4 and 4/4; the seer is told what its team got"
+    shared = [[r.team_returns for r in kind.episodes] for kind in over.kinds]
+    assert shared == [[[1.75]], [[1.75]]], "3/4 and 4/4; the seer is told what its team got"
 
 
 def test_the_team_of_another_worker_process_or_side_is_another() -> None:

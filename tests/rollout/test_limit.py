@@ -47,7 +47,7 @@ def test_a_team_that_began_together_ends_together() -> None:
     assert {(t.uid, t.serial, t.ending, t.bootstrap) for t in collector.take()} == {
         (1, 1, "continues", 32.0), (2, 1, "continues", 32.0), (1, 2, "truncated", 34.0), (2, 2, "truncated", 34.0),
     }  # fmt: skip
-    assert len(told[-1].episodes[0].group_returns) == 2
+    assert (len(told[-1].episodes[0].returns), len(told[-1].episodes[0].team_returns)) == (2, 1)
 
 
 def test_an_environments_own_end_begins_the_count_anew() -> None:

@@ -177,7 +177,10 @@ def test_an_id_that_ends_and_asks_under_another_group_is_a_new_agent() -> None:
 
 
 def test_return_and_length_of_an_agent_are_those_of_its_whole_episode_and_its_team_is_the_last_one() -> None:
-    """1 earned 1 + 2 alone and 4 in team 8; the team is over with it, since 2 had gone on to group 9."""
+    """1 earned 1 + 2 alone and 4 in team 8; the team is over with it, since 2 had gone on to group 9.
+
+    The team was paid 0.25 twice before 1 came, and 1 with it; what 1 brought along is not the team's. 2 alone is 9's.
+    """
     for team_rows in (True, False):
         slots = Slots(SPEC, team_rows=team_rows, rows=1, members=1)
 
@@ -191,9 +194,9 @@ def test_return_and_length_of_an_agent_are_those_of_its_whole_episode_and_its_te
         says(agents=[1, 2], groups=[8, 9])
         (first,) = says({"agents": [1], "groups": [8], "reward": [4.0], "group_reward": [1.0]}, agents=[2], groups=[9])
         assert (first.returns, first.lengths) == ([7.0], [3])
-        assert (first.group_returns, first.team_returns) == ([2.0], [2.0])
+        assert first.team_returns == [0.5 + 1.0]
         (second,) = says({"agents": [2], "groups": [9]}, agents=[])
-        assert (second.returns, second.lengths, second.group_returns) == ([0.0], [4], [0.5])
+        assert (second.returns, second.lengths, second.team_returns) == ([0.0], [4], [0.0])
 
 
 def test_a_team_whose_last_agent_moves_on_reports_no_group_return() -> None:

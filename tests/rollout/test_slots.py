@@ -61,19 +61,19 @@ def places(ingested, source=ONE) -> list[tuple[int, int]]:
 
 
 def test_u1_m4_agent_first_seen_ended_leaves_no_trace() -> None:
-    """Nothing but an episode of length 0, as ML-Agents reports it."""
+    """Nothing but its reward: ML-Agents reports no episode of it."""
     slots = make_slots()
     slots.ingest(says(deciding=asks(1, groups=[7])))
     before = slots.size.copy()
     ingested = slots.ingest(says(ends(99, groups=[7], reward=[5.0], truncated=[True])))
     assert ingested.finished == 0
-    assert [record.lengths for record in ingested.episodes] == [[0]]
-    assert [record.returns + record.group_returns for record in ingested.episodes] == [[]]
+    assert [record.lengths + record.returns + record.team_returns for record in ingested.episodes] == [[]]
+    assert [record.undecided for record in ingested.episodes] == [[5.0]]
     assert (ingested.steps.ending == Ending.OPEN).all()
     assert not ingested.steps.present.any()
     np.testing.assert_array_equal(slots.size, before)
     known_too = slots.ingest(says(ends(1, 98, groups=[7, 7])))
-    assert known_too.episodes[0].lengths == [0, 0]
+    assert known_too.episodes[0].lengths == [0]
     assert known_too.finished == 1
 
 

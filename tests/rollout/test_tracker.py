@@ -72,6 +72,22 @@ def test_x8_an_episode_of_a_team_by_hand() -> None:
     assert [a.outcome for a in episode.agents] == [Outcome.TERMINATED] * 3
 
 
+def test_m12_a_team_earns_once_whoever_dies_comes_late_or_survives() -> None:
+    """Paid 4, 8 and -2: 1 has the first, 2 the last two and 3 the last alone. A lost worker's team has what it had."""
+    told = Told()
+    (team,) = told(said({1: 9})).begun
+    told(said({1: 9, 2: 9}, group_reward=[4.0, 0.0]))
+    assert team.group_return == 4.0
+    told(said({2: 9, 3: 9}, {1: 9}, group_reward=[8.0, 0.0]))
+    assert team.group_return == 12.0, "1 misses the 8, because it ends first"
+    told(said({3: 9}, group_reward=[-2.0]))
+    assert team.group_return == 10.0
+    (next_team,) = told(said({4: 9}, {2: 9, 3: 9}, end_group_reward=[-2.0, 0.0])).begun
+    assert (team.group_return, next_team.group_return) == (10.0, 0.0)
+    told(said({4: 9}, group_reward=[1.0]))
+    assert [lost.group_return for lost in told.tracker.lost(Loss(0, 0, "gone"), None)] == [1.0]
+
+
 def test_r14_r17_a_team_that_ends_and_begins_in_one_message_is_two_episodes() -> None:
     told = Told()
     (first,) = told(said({1: 9})).begun

@@ -13,6 +13,8 @@ from jaxrl.types import Aggregation, EnvironmentStat, JaxrlError
 CUMULATIVE_REWARD = "Environment/Cumulative Reward"
 GROUP_CUMULATIVE_REWARD = "Environment/Group Cumulative Reward"
 EPISODE_LENGTH = "Environment/Episode Length"
+UNDECIDED_REWARD = "Environment/Reward without Decision"
+UNDECIDED_GROUP_REWARD = "Environment/Group Reward without Decision"
 WORKER_RESTARTS = "Environment/Worker Restarts"
 FAULTY_EPISODES = "Environment/Faulty Episodes"
 ENTROPY = "Policy/Entropy"

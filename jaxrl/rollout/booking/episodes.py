@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxrl.rollout.booking.occupants import Places, Source, Team, fit
+from jaxrl.rollout.booking.team_returns import Received, TeamReturns
 from jaxrl.types import NO_GROUP, TerminalSteps
 
 
@@ -27,12 +28,12 @@ class EpisodeRecords(NamedTuple):
     lengths: list[int]  # per agent, decisions before the last transition (as ML-Agents counts)
     group_rewards: list[float]  # per agent, sum of the group rewards that it received itself
     mates_returns: list[float]  # per agent, sum of the individual rewards of its row's others while it lived
-    group_returns: list[float]  # per agent that was alive when its whole team ended
-    # One per finished team: what its longest-lived agent at the end received. The compiled loop adds up what the team
-    # earned by whomever it was received; here members are paid in different messages, some for several steps at once,
-    # and nothing on the wire tells which payments are the same reward.
-    team_returns: list[float]
+    team_returns: list[float]  # per finished team, what it earned together from its first decision to its last
     games: list[GameEnd]  # per agent whose game is decided: it terminated, and its whole team is over
+    # What no decision has earned, and so is part of no return: it came with an agent's first request, or with the end
+    # of an agent that never asked. Per agent, individual rewards; per finished team, group rewards.
+    undecided: list[float]
+    team_undecided: list[float]
 
 
 NO_EPISODES = EpisodeRecords(*([] for _ in EpisodeRecords._fields))
@@ -46,8 +47,6 @@ def games_of(records: Iterable[EpisodeRecords]) -> list[GameEnd]:
 class _Last(NamedTuple):
     """A member that ended with this message."""
 
-    length: int
-    group: float  # sum of the group rewards that it received
     game: GameEnd | None  # None: it was interrupted
     kind: int
 
@@ -60,6 +59,7 @@ class SoFar(NamedTuple):
     mates: float  # individual rewards of the others of its row
     row: int  # that it leaves
     paid: float  # its own reward of this message
+    undecided: float  # as in `EpisodeRecords`
 
 
 def reward_columns(reward: np.ndarray, group_reward: np.ndarray) -> np.ndarray:
@@ -83,14 +83,16 @@ class Episodes:
         self._mates = np.zeros((0, 0), np.float64)  # [B, A]: individual rewards of the others of the row
         self._open = np.zeros((0, 0), bool)  # [B, A], asked in an earlier message: a decision awaits its outcome
         self._asked: list[tuple[int, int]] = []  # first asked in this message
-        self._paid = np.zeros((0, 0), np.float64)  # [B, A], individual rewards of this message
+        # [B, A, 2]: own and group reward of this message; the latter is NaN where it has rewarded no decision.
+        self._paid = np.zeros((0, 0, 2), np.float64)
         self._over: list[tuple[int, float, list[float], int]] = []  # row, own reward, records and place in them
         self._moved: list[tuple[tuple[int, int], SoFar]] = []  # into another slot with this message
-        self._team_of: dict[tuple[int, int], Team] = {}  # slot → team
+        self._teams = TeamReturns[tuple[int, int], Team](self._received)  # members are slots
         self._joining: list[tuple[tuple[int, int], Source, int, int]] = []  # another team in the same slot
-        self._alive: dict[Team, int] = {}
         self._kinds: dict[Team, set[int]] = {}  # kinds of members that a living team has had
         self._last: dict[Team, list[_Last]] = {}  # who ended with this message
+        self._undecided: dict[tuple[int, int], float] = {}  # where that is not 0, as the next
+        self._team_undecided: dict[Team, float] = {}
         self.others: list[tuple[int, EpisodeRecords]] = []
         """What ended of teams for other kinds of members than the one that was told, with this message."""
 
@@ -98,19 +100,35 @@ class Episodes:
         """Make room; contents keep their place."""
         self.sums, self.lengths = fit(self.sums, rows, members), fit(self.lengths, rows, members)
         self._mates, self._open, self._paid = (fit(x, rows, members) for x in (self._mates, self._open, self._paid))
-        self._by_place = tuple(x.reshape(-1) for x in (pairs(self.sums), self.lengths, self._paid))
+        self._by_place = tuple(x.reshape(-1) for x in (pairs(self.sums), self.lengths, pairs(self._paid)))
 
     def start(
-        self, slot: tuple[int, int], source: Source, group_id: int, so_far: SoFar | None = None, *, kind: int = 0
+        self,
+        slot: tuple[int, int],
+        source: Source,
+        group_id: int,
+        so_far: SoFar | None = None,
+        *,
+        kind: int = 0,
+        reward: Sequence[float] = (0.0, 0.0),
     ) -> None:
-        """A new agent lives in `slot`, or one that goes on there with what it had in another (`leave`)."""
+        """A new agent lives in `slot`, or one that goes on there with what it had in another (`leave`).
+
+        reward: own and group reward in the first request of a new agent.
+        """
         self.sums[slot] = 0.0 if so_far is None else so_far.rewards
         self.lengths[slot] = 0 if so_far is None else so_far.length
         self._mates[slot] = 0.0 if so_far is None else so_far.mates
         self._asked.append(slot)
+        own, group = reward if so_far is None else (so_far.undecided, 0.0)
         if so_far is not None:
             self._moved.append((slot, so_far))
-        self._join(slot, source, group_id, kind)
+        if own:
+            self._undecided[slot] = own
+        founds = self._join(slot, source, group_id, kind)
+        if group and founds:  # what comes with others, older members are told too
+            team = source.team(group_id)
+            self._team_undecided[team] = max(group, self._team_undecided.get(team, 0.0), key=abs)
 
     def leave(self, slot: tuple[int, int]) -> SoFar:
         """The agent in `slot` is not there any more, and its episode is not over: nothing is reported.
@@ -124,7 +142,8 @@ class Episodes:
             length=int(self.lengths[slot]),
             mates=float(self._mates[slot]),
             row=slot[0],
-            paid=float(self._paid[slot]),
+            paid=float(self._paid[slot][0]),
+            undecided=self._undecided.pop(slot, 0.0),
         )
 
     def change_team(self, slot: tuple[int, int], source: Source, group_id: int, *, kind: int = 0) -> None:
@@ -140,7 +159,7 @@ class Episodes:
         sums, lengths, paid = self._by_place
         sums[slots] += pairs(rewards)
         lengths[slots] += 1
-        paid[slots] = rewards[:, 0]
+        paid[slots] = pairs(rewards)
 
     def end(
         self, slots: Places, ended: TerminalSteps, index: np.ndarray, *, kind: int = 0, worker: int = 0
@@ -155,10 +174,8 @@ class Episodes:
         self.sums[rows, members] += rewards
         self._open[rows, members] = False
         sums, lengths = self.sums[rows, members], self.lengths[rows, members]
-        teams = [self._team_of.pop(slot, None) for slot in zip(rows.tolist(), members.tolist(), strict=True)]
-        for team in teams:
-            if team is not None:
-                self._alive[team] -= 1
+        places = list(zip(rows.tolist(), members.tolist(), strict=True))
+        teams = [self._teams.end(slot, group) for slot, group in zip(places, rewards[:, 1].tolist(), strict=True)]
         mates = self._mates[rows, members].tolist()
         self._over += [
             (row, own, mates, i) for i, (row, own) in enumerate(zip(rows.tolist(), rewards[:, 0].tolist(), strict=True))
@@ -168,43 +185,46 @@ class Episodes:
             lengths=lengths.tolist(),
             group_rewards=sums[:, 1].tolist(),
             mates_returns=mates,
-            group_returns=[],
             team_returns=[],
             games=[],
+            undecided=[self._undecided.pop(slot, 0.0) for slot in places],
+            team_undecided=[],
         )
         ends = map(partial(GameEnd, worker), rewards.sum(-1).tolist(), sums.sum(-1).tolist())
         games = [None if ended.truncated[i] else end for i, end in zip(index, ends, strict=True)]
-        for team, length, group, game in zip(teams, lengths.tolist(), sums[:, 1].tolist(), games, strict=True):
+        for team, game in zip(teams, games, strict=True):
             if team is not None:
-                self._last.setdefault(team, []).append(_Last(length, group, game, kind))
+                self._last.setdefault(team, []).append(_Last(game, kind))
             elif game is not None:
                 records.games.append(game)
         for team in dict.fromkeys(team for team in teams if team is not None):
-            if self._alive[team] > 0:
-                continue
-            last = self._last.pop(team)
-            whole = max(last, key=lambda member: member.length).group
-            for of in sorted(self._kinds[team]):
-                told = records if of == kind else EpisodeRecords(*([] for _ in EpisodeRecords._fields))
-                here = [member for member in last if member.kind == of]
-                told.group_returns.extend([member.group for member in here] or [whole])
-                told.games.extend(member.game for member in here if member.game is not None)
-                told.team_returns.append(whole)
-                if of != kind:
-                    self.others.append((of, told))
-            self._over_with(team)
+            if self._teams.is_over(team):
+                self._end_team(team, records, kind)
         return records
+
+    def _end_team(self, team: Team, records: EpisodeRecords, kind: int) -> None:
+        """Add a team's episode to the records of this kind, and to `others` for those of its other kinds."""
+        last, whole, undecided = self._last.pop(team), self._teams.earned(team), self._team_undecided.get(team, 0.0)
+        for of in sorted(self._kinds[team]):
+            told = records if of == kind else EpisodeRecords(*([] for _ in EpisodeRecords._fields))
+            told.games.extend(member.game for member in last if member.kind == of and member.game is not None)
+            told.team_returns.append(whole)
+            told.team_undecided.append(undecided)
+            if of != kind:
+                self.others.append((of, told))
+        self._over_with(team)
 
     def message_over(self) -> None:
         """Everything of this message is told: an individual reward counts for every decision open in its row.
 
         Also for those of members that ended with it: all of them acted in the state that the reward belongs to.
         """
-        if self._open.shape[1] > 1 and (self._over or self._moved or np.count_nonzero(self._paid)):
-            earned = self._paid.sum(-1)
+        paid = self._paid[..., 0]
+        if self._open.shape[1] > 1 and (self._over or self._moved or np.count_nonzero(paid)):
+            earned = paid.sum(-1)
             for row, own, _, _ in self._over:
                 earned[row] += own
-            self._mates += np.where(self._open, earned[:, None] - self._paid, 0.0)
+            self._mates += np.where(self._open, earned[:, None] - paid, 0.0)
             for row, own, mates, place in self._over:
                 mates[place] += float(earned[row]) - own
             for slot, so_far in self._moved:
@@ -212,7 +232,8 @@ class Episodes:
         for joining in self._joining:
             self._join(*joining)
         self._joining.clear()
-        self._paid[:] = 0.0
+        self._teams.message_over()
+        pairs(self._paid)[:] = complex(0.0, np.nan)
         self._over.clear()
         self._last.clear()
         self.others.clear()
@@ -221,18 +242,24 @@ class Episodes:
             self._open[tuple(np.array(self._asked, np.int64).T)] = True
             self._asked.clear()
 
-    def _join(self, slot: tuple[int, int], source: Source, group_id: int, kind: int) -> None:
-        if group_id != NO_GROUP:
-            team = self._team_of[slot] = source.team(group_id)
-            self._alive[team] = self._alive.get(team, 0) + 1
-            self._kinds.setdefault(team, set()).add(kind)
+    def _join(self, slot: tuple[int, int], source: Source, group_id: int, kind: int) -> bool:
+        """Add an agent to its team, if it has one. Return whether it founds the team."""
+        if group_id == NO_GROUP:
+            return False
+        team = source.team(group_id)
+        self._kinds.setdefault(team, set()).add(kind)
+        return self._teams.join(slot, team)
 
     def _leave_team(self, slot: tuple[int, int]) -> None:
-        team = self._team_of.pop(slot, None)
-        if team is not None:
-            self._alive[team] -= 1
-            if not self._alive[team]:
-                self._over_with(team)
+        team = self._teams.leave(slot)
+        if team is not None and self._teams.is_over(team):
+            self._over_with(team)
 
     def _over_with(self, team: Team) -> None:
-        del self._alive[team], self._kinds[team]
+        self._teams.forget(team)
+        del self._kinds[team]
+        self._team_undecided.pop(team, None)
+
+    def _received(self, slot: tuple[int, int]) -> Received:
+        newest = float(self._paid[slot][1])
+        return Received(float(self.sums[slot][1]), None if np.isnan(newest) else newest, int(self.lengths[slot]))

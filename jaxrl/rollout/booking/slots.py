@@ -104,8 +104,8 @@ class Slots:
 
         Raises ExternalActionError for what agents cannot have done.
 
-        Agents that are first seen ended leave no trace but an episode of length 0 (M4, U1). Agents in neither list keep
-        their open decision (U2). Whoever asks under another group id than before has left its old team.
+        Agents that are first seen ended leave no trace but their reward (M4, U1). Agents in neither list keep their
+        open decision (U2). Whoever asks under another group id than before has left its old team.
         """
         self._arrays.begin_message()
         self._moved.clear()
@@ -294,16 +294,16 @@ class Slots:
     def _end(self, source: Source, ended: TerminalSteps) -> EpisodeRecords:
         homes = [self._occupants.remove(source, agent) for agent in ended.agent_id.tolist()]
         index = np.array([i for i, home in enumerate(homes) if home is not None], np.int64)
-        unknown = len(homes) - len(index)
+        unknown = ended.reward[[i for i, home in enumerate(homes) if home is None]].tolist()
         if not len(index):
-            return NO_EPISODES._replace(lengths=[0] * unknown)
+            return NO_EPISODES._replace(undecided=unknown)
         places = places_of([home for home in homes if home is not None], self.members)
         rewards = reward_columns(ended.reward, ended.group_reward)[index]
         how = np.where(ended.truncated[index], Gone.TRUNCATED, Gone.TERMINATED)
         self._arrays.depart(self._kind(source), places, how, rewards, tuple(obs[index] for obs in ended.obs))
         self._cached.pop(source, None)
         records = self._episodes.end(places, ended, index, kind=self._kind(source), worker=source.worker)
-        return records._replace(lengths=records.lengths + [0] * unknown)
+        return records._replace(undecided=records.undecided + unknown)
 
     def _place(self, source: Source, deciding: DecisionSteps) -> tuple[Places, np.ndarray | slice]:
         """Slots of the deciding agents, and which of them had decided there before."""
@@ -313,19 +313,21 @@ class Slots:
             return cached[1], slice(None)
         ids, homes = deciding.agent_id.tolist(), self._occupants.of(source)
         again = np.array([agent in homes for agent in ids], bool)
+        rewards = reward_columns(deciding.reward, deciding.group_reward).tolist()
         found = [
-            homes.get(agent) or self._settle(source, agent, group)
-            for agent, group in zip(ids, deciding.group_id.tolist(), strict=True)
+            homes.get(agent) or self._settle(source, agent, group, reward)
+            for agent, group, reward in zip(ids, deciding.group_id.tolist(), rewards, strict=True)
         ]
         places = places_of(found, self.members)  # of which there may be more by now
         self._cached[source] = (who, places)
         return places, again
 
-    def _settle(self, source: Source, agent: int, group: int) -> Occupant:
+    def _settle(self, source: Source, agent: int, group: int, reward: Sequence[float]) -> Occupant:
+        """Give a newcomer a slot. reward: own and group reward in its first request."""
         row = self._occupants.row_for(source, group)
         if row is None:
             self._resize(next_power_of_two(self.rows + 1))
-            return self._settle(source, agent, group)
+            return self._settle(source, agent, group, reward)
         kind = self._kind(source)
         if self._arrays.alive[row, self._arrays.columns(kind)].all():
             self.counts[kind] = self._room(kind, self.counts[kind] + 1)
@@ -339,7 +341,7 @@ class Slots:
         so_far, before = self._moving.pop((source, agent), (None, None))
         if before is not None:
             self._moved.append((before, home))
-        self._episodes.start(slot, source, group, so_far, kind=kind)
+        self._episodes.start(slot, source, group, so_far, kind=kind, reward=reward)
         return home
 
     def _room(self, kind: int, members: int) -> int:

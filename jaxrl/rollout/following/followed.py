@@ -7,7 +7,7 @@ asks in the same message under the same group id.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
@@ -69,10 +69,10 @@ class Episode:
     group_id: int  # NO_GROUP: one agent without a team
     agents: list[AgentRecord] = field(default_factory=list)  # in the order in which they came, also ended ones
     length: int = 0  # messages after the first in which any of its agents asks or ends
+    group_return: float = 0.0  # what the team has earned together, from its first decision on
     over: bool = False
     truncated: bool = False  # over because it was interrupted
     error: Exception | None = None  # that cost it its worker
-    finishers: list[AgentRecord] = field(default_factory=list, repr=False)  # with whom it was over
     infos: Mapping[str, Any] = field(default_factory=dict)  # the newest that concern all agents of the worker
     custom_metrics: dict[str, float] = field(default_factory=dict)  # mean, least and largest become tags Custom/<name>
     hist_data: dict[str, list[float]] = field(default_factory=dict)  # a histogram Custom/<name>
@@ -112,16 +112,6 @@ class Episode:
     def living(self) -> list[AgentRecord]:
         """Agents that go on."""
         return [agent for agent in self.agents if agent.outcome is None]
-
-    @property
-    def group_return(self) -> float:
-        """What the team earned together, as its longest-lived member at the end received it."""
-        return self.group_return_of(self.agents)
-
-    def group_return_of(self, agents: Sequence[AgentRecord]) -> float:
-        """The same of some of its agents alone; 0.0 of none."""
-        last = [agent for agent in agents if agent in self.finishers or agent.outcome is None]
-        return max(last or agents, key=lambda agent: agent.decisions).group_return if agents else 0.0
 
     @property
     def total_return(self) -> float:

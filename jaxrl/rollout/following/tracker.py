@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.occupants import Source
+from jaxrl.rollout.booking.team_returns import Received, TeamReturns
 from jaxrl.rollout.following.followed import AgentRecord, Episode, Outcome, episode_id
 from jaxrl.types import NO_GROUP, Action, BehaviorMessage, DecisionSteps, EnvMessage, TerminalSteps
 
@@ -49,6 +50,8 @@ class EpisodeTracker:
         self._observes = observes
         self._begun_at = begun_at
         self._workers: dict[tuple[int, int], _Worker] = {}  # by worker and incarnation
+        self._paid: dict[AgentRecord, float] = {}  # group rewards of this message
+        self._teams = TeamReturns[AgentRecord, Episode](self._received)
 
     def record(self, source: Source, agent_id: int) -> AgentRecord | None:
         """The record of a living agent; None: nobody of that id lives."""
@@ -82,6 +85,11 @@ class EpisodeTracker:
         noticed = Noticed(went_on=went_on, over=over, begun=[], newcomers=[])
         for behavior_id, steps in message.steps.items():
             self._decide(here, message, behavior_id, steps, moved, noticed)
+        for episode in went_on:
+            if not episode.over and any(agent in self._paid for agent in episode.agents):
+                episode.group_return = self._teams.earned(episode)
+        self._teams.message_over()
+        self._paid.clear()
         return noticed
 
     def lost(self, loss: Loss, error: Exception | None) -> list[Episode]:
@@ -99,6 +107,8 @@ class EpisodeTracker:
             episode.over, episode.truncated, episode.error = True, True, error
             for agent in episode.living:
                 agent.outcome = Outcome.LOST
+                self._teams.leave(agent)
+            self._teams.forget(episode)
         return lost
 
     def _left_by(self, here: _Worker, agents: Mapping[str, Collection[int]]) -> list[Episode]:
@@ -113,6 +123,7 @@ class EpisodeTracker:
     def begin_anew(self, begun_at: int) -> None:
         """Nobody lives any more; ids of episodes are those of a run that begins with so many decisions."""
         self._workers.clear()
+        self._teams = TeamReturns(self._received)
         self._begun_at = begun_at
 
     def _end(self, here: _Worker, behavior_id: str, ended: TerminalSteps, steps: BehaviorMessage) -> None:
@@ -120,7 +131,7 @@ class EpisodeTracker:
             _, record = here.records.pop((behavior_id, agent_id), (None, None))
             if record is None:
                 continue
-            _pay(record, float(ended.reward[i]), float(ended.group_reward[i]))
+            self._end_life(record, float(ended.reward[i]), float(ended.group_reward[i]))
             record.infos = steps.infos.get(agent_id, record.infos)
             record.outcome = Outcome.TRUNCATED if ended.truncated[i] else Outcome.TERMINATED
             self._see(record, ended.obs, i)
@@ -132,7 +143,7 @@ class EpisodeTracker:
             agent = behavior_id, agent_id
             if agent in here.records and here.records[agent][0].group_id != group:
                 _, record = here.records.pop(agent)
-                _pay(record, float(deciding.reward[i]), float(deciding.group_reward[i]))
+                self._end_life(record, float(deciding.reward[i]), float(deciding.group_reward[i]))
                 record.outcome = Outcome.MOVED
                 self._see(record, deciding.obs, i)
                 moved[agent] = record
@@ -145,9 +156,10 @@ class EpisodeTracker:
         over = {key: episode for key, episode in here.episodes.items() if id(episode) not in alive}
         for key, episode in over.items():
             del here.episodes[key]
-            episode.over = True
-            episode.finishers = [agent for agent in episode.agents if agent in here.gone]
-            episode.truncated = any(agent.outcome is not Outcome.TERMINATED for agent in episode.finishers)
+            episode.over, episode.group_return = True, self._teams.earned(episode)
+            self._teams.forget(episode)
+            finishers = (agent for agent in episode.agents if agent in here.gone)
+            episode.truncated = any(agent.outcome is not Outcome.TERMINATED for agent in finishers)
         here.gone.clear()
         return list(over.values())
 
@@ -165,7 +177,7 @@ class EpisodeTracker:
             agent = behavior_id, agent_id
             if agent in here.records:
                 record = here.records[agent][1]
-                _pay(record, float(deciding.reward[i]), float(deciding.group_reward[i]))
+                self._pay(record, float(deciding.reward[i]), float(deciding.group_reward[i]))
             else:
                 key = ("agent", *agent) if group == NO_GROUP else ("team", group)
                 episode = here.episodes.get(key) or self._begin(here, message, key, group, noticed)
@@ -173,6 +185,7 @@ class EpisodeTracker:
                 record.index = len(episode.agents)
                 episode.agents.append(record)
                 here.records[agent] = episode, record
+                self._teams.join(record, episode)
                 noticed.newcomers.append((episode, record))
             record.decisions += 1
             self._see(record, deciding.obs, i)
@@ -201,6 +214,20 @@ class EpisodeTracker:
         if self._observes:
             record.last_obs = tuple(np.array(sensor[i]) for sensor in obs)
 
+    def _pay(self, record: AgentRecord, own: float, group: float) -> None:
+        record.last_reward, record.last_group_reward = own, group
+        record.own_return += own
+        record.group_return += group
+        self._paid[record] = group
+
+    def _end_life(self, record: AgentRecord, own: float, group: float) -> None:
+        """Pay an agent that leaves its episode."""
+        self._pay(record, own, group)
+        self._teams.end(record, group)
+
+    def _received(self, record: AgentRecord) -> Received:
+        return Received(record.group_return, self._paid.get(record), record.decisions)
+
     def _begin(self, here: _Worker, message: EnvMessage, key: Hashable, group: int, noticed: Noticed) -> Episode:
         name = episode_id(self._seed, self._begun_at, message.worker, message.incarnation, here.count)
         here.count += 1
@@ -220,12 +247,6 @@ def _spoken_of(here: _Worker, message: EnvMessage) -> list[Episode]:
         told.update(id(here.records[agent][0]) for agent in agents if agent in here.records)
         told.update(id(here.episodes[team]) for team in teams if team in here.episodes)
     return [episode for episode in here.episodes.values() if id(episode) in told]
-
-
-def _pay(record: AgentRecord, own: float, group: float) -> None:
-    record.last_reward, record.last_group_reward = own, group
-    record.own_return += own
-    record.group_return += group
 
 
 def _newcomer(behavior_id: str, agent_id: int, before: AgentRecord | None) -> AgentRecord:

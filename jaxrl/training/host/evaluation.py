@@ -177,7 +177,7 @@ def _statistics(records: list[EpisodeRecords], episodes: int) -> dict[str, Summa
     count = episodes if alone else None
     columns = {
         own: [x for record in records for x in record.returns][:count],
-        group: [x for record in records for x in record.group_returns],
+        group: [x for record in records for x in record.team_returns],
         length: [x for record in records for x in record.lengths][:count],
     }
     collected = StatsAggregator()

@@ -70,6 +70,7 @@ class HostRecorder(Recorder):
         self._teams = SharedLearners()
         self._shown: dict[int, dict[str, None]] = {}  # names of behaviors without a team, by worker
         self._warned: set[str] = set()  # behaviors that credit no teams, and were paid as such
+        self._undecided: set[str] = set()  # behaviors that were paid for no decision, of which it was said
 
     def _lessons(self) -> Lessons:
         """Of the run: a resumed one goes on where it was."""
@@ -130,10 +131,14 @@ class HostRecorder(Recorder):
         self._statistics[behavior.name], self._opened[behavior.name] = statistics, behavior
 
     def acted(self, behavior: Behavior, before: int, episodes: Sequence[EpisodeRecords]) -> None:
-        """One message was booked: summary and checkpoint if their step is reached, then the finished episodes.
+        """One message was booked: its finished episodes, then summary and checkpoint if their step is reached.
 
         A behavior past its max_steps goes on here while others train, as in ML-Agents; it only learns no more.
         """
+        with self.timers(nodes.PROCESS):
+            self._statistics[behavior.name].episodes(episodes)
+            self._notice_group_rewards(behavior)
+            self._notice_undecided_rewards(behavior)
         reached = due(behavior.settings, before, behavior.step)
         if reached.summary is not None:
             alone = before <= behavior.settings.max_steps and not behavior.stopped
@@ -144,9 +149,6 @@ class HostRecorder(Recorder):
             self.due = self.exact
             if not self.exact:
                 self._save(behavior)
-        with self.timers(nodes.PROCESS):
-            self._statistics[behavior.name].episodes(episodes)
-            self._notice_group_rewards(behavior)
 
     def followed(self, episodes: Sequence[Episode]) -> None:
         """Episodes that somebody follows are over. They count for every behavior that they had agents of.
@@ -340,6 +342,17 @@ class HostRecorder(Recorder):
             "%s: the environment sends group rewards, but trainer_type %s credits an agent only for what it lives to "
             "see. They are added to its own reward; trainer_type poca is made for them.",
             behavior.name, behavior.settings.trainer_type,
+        )  # fmt: skip
+
+    def _notice_undecided_rewards(self, behavior: Behavior) -> None:
+        if behavior.name in self._undecided or not self._statistics[behavior.name].undecided:
+            return
+        self._undecided.add(behavior.name)
+        log.warning(
+            "%s: rewards arrive for which no decision was made: with an agent's first request, or with the end of an "
+            "agent that never asked. Nobody learns from them, and Environment/Cumulative Reward leaves them out, as in "
+            "ML-Agents; %s tells them. In Unity, call AddReward before EndEpisode.",
+            behavior.name, tags.UNDECIDED_REWARD,
         )  # fmt: skip
 
 

@@ -16,12 +16,19 @@ from jaxrl.settings import EVALUATED, BehaviorSettings
 from jaxrl.training.signal_rewards import extrinsic_sum
 from jaxrl.types import Aggregation, EnvironmentStat
 
+_UNDECIDED = {
+    tags.UNDECIDED_REWARD: tags.CUMULATIVE_REWARD,
+    tags.UNDECIDED_GROUP_REWARD: tags.GROUP_CUMULATIVE_REWARD,
+}
+"""Tags of rewards for no decision, and of the returns beside which they are told."""
+
 
 class EpisodeStatistics:
     """Collects between two summaries. `teams`: group returns are written from the first episode on, even zeros."""
 
     def __init__(self, settings: BehaviorSettings, *, teams: bool) -> None:
         self.group_rewards = False  # whether a team has been paid together
+        self.undecided = False  # whether anything was paid for no decision, see `EpisodeRecords.undecided`
         self._teams = teams
         self.updated = False  # since the last summary
         self._settings = settings
@@ -31,6 +38,7 @@ class EpisodeStatistics:
         self._media: dict[str, np.ndarray] = {}
         self._returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self._team_returns: deque[float] = deque(maxlen=RECENT_EPISODES)
+        self._undecided = dict.fromkeys(_UNDECIDED, 0.0)  # by tag, sums that are not written yet
         self._since_update: list[float] = []
 
     def episodes(self, records: Sequence[EpisodeRecords]) -> None:
@@ -48,9 +56,12 @@ class EpisodeStatistics:
                 self._stats.extend(tag_of("reward/extrinsic"), collected)
             self._returns.extend(record.returns)
             self._since_update.extend(record.returns)
-            self._stats.extend(tags.GROUP_CUMULATIVE_REWARD, record.group_returns, Aggregation.HISTOGRAM)
+            self._stats.extend(tags.GROUP_CUMULATIVE_REWARD, record.team_returns, Aggregation.HISTOGRAM)
             self._team_returns.extend(record.team_returns)
-            self.group_rewards |= any(record.group_returns)
+            self.group_rewards |= any(record.team_returns)
+            for tag, values in zip(_UNDECIDED, (record.undecided, record.team_undecided), strict=True):
+                self._undecided[tag] += sum(values)
+                self.undecided |= any(values)
 
     def lost(self, episodes: int) -> None:
         """A worker was started again, and so many agents' episodes with it."""
@@ -60,10 +71,9 @@ class EpisodeStatistics:
     def followed(self, name: str, episode: Episode) -> None:
         """An episode that somebody follows is over. It counts for behavior `name` as far as its agents are of it."""
         agents = [agent for agent in episode.agents if agent.behavior == name]
-        shared = episode.group_return_of(agents)
         self._figures.add(
             EpisodeNumbers(
-                total=sum(agent.own_return for agent in agents) + shared,
+                total=sum(agent.own_return for agent in agents) + episode.group_return,
                 length=episode.length,
                 agent_returns=[(agent.policy, agent.own_return) for agent in agents],
                 custom=episode.custom_metrics,
@@ -120,6 +130,7 @@ class EpisodeStatistics:
     def begin_anew(self) -> None:
         """Nothing has been collected, as in a run that is resumed here."""
         self._stats, self.updated = StatsAggregator(), False
+        self._undecided = dict.fromkeys(_UNDECIDED, 0.0)
         self._figures, self._media = EpisodeFigures(self._settings.episode_window), {}
         for collected in (self._returns, self._team_returns, self._since_update):
             collected.clear()
@@ -130,7 +141,20 @@ class EpisodeStatistics:
         taken = self._stats.take()
         if not (self.group_rewards or self._teams):
             taken.pop(tags.GROUP_CUMULATIVE_REWARD, None)
-        return [taken | self._figures.take()]
+        return [taken | self._take_undecided(taken) | self._figures.take()]
+
+    def _take_undecided(self, taken: Mapping[str, Summary]) -> dict[str, Summary]:
+        """Rewards for no decision, spread over the episodes in `taken`, once there were any.
+
+        So the mean return and this number add up to what the scene has paid per episode.
+        """
+        found = {}
+        for tag, total in self._undecided.items() if self.undecided else ():
+            returns = taken.get(_UNDECIDED[tag])
+            if returns is not None:
+                found[tag] = Summary.of(total / returns.count)
+                self._undecided[tag] = 0.0
+        return found
 
     def mean_reward(self) -> float | None:
         """Mean over the last 100 team episodes if teams are paid together, else agent episodes; None before any."""

@@ -17,15 +17,18 @@ from rich.console import Console
 from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.rollout.booking.episodes import NO_EPISODES
 from jaxrl.rollout.booking.slots import Slots, Source
 from jaxrl.settings import load_run_settings
 from jaxrl.training.host.recorder import HostRecorder
+from jaxrl.training.host.run import train
 from jaxrl.training.signal_rewards import EpisodeSums
 from jaxrl.types import EnvMessage
 from tests import trainer
 from tests.envs.countdown_player import MEMBERS
 from tests.event_files import read_events
 from tests.helpers import decision_steps, make_spec, message, terminal_steps
+from tests.toy_runs import configured, environment
 
 NAME, SPEC = "Push", make_spec((1,), branches=(2,))
 SUMMARY, LAST = 100, 400
@@ -148,6 +151,25 @@ def test_values_of_episodes(opened: Any, log: Any, trainer_type: str) -> None:
     }  # fmt: skip
 
 
+def test_rewards_for_no_decision_are_told_apart(opened: Any, log: Any) -> None:
+    """A game of 9 for one and -9 for the other, paid after its end: mean return 4.5, and -4.5 that no decision earned.
+
+    Of a summary in which nobody ends, the next one tells; an agent that never asked counts with its reward alone.
+    """
+    over = NO_EPISODES._replace(returns=[9.0, 0.0], lengths=[4, 4], group_rewards=[0.0] * 2, mates_returns=[0.0] * 2)
+    run = opened("ppo")
+    with run.recorder:
+        run.advance(50, [over])
+        run.advance(120)
+        run.advance(220, [NO_EPISODES._replace(undecided=[-2.0])])
+        run.advance(320, [over._replace(undecided=[0.0, -7.0], team_returns=[1.0], team_undecided=[0.5])])
+        run.advance(400, [over])
+    names = ("Cumulative Reward", "Reward without Decision", "Group Reward without Decision")
+    found = {step: [of.get(f"Environment/{name}") for name in names] for step, of in values(run.folder).items()}
+    assert found == {100: [4.5, None, None], 300: [4.5, -4.5, 0.5], 400: [4.5, 0.0, None]}
+    assert log.text.count("Push: rewards arrive for which no decision was made") == 1
+
+
 def test_values_of_updates_are_means_since_the_last_summary(opened: Any) -> None:
     run = opened()
     names = {
@@ -200,7 +222,7 @@ def test_a_behavior_that_is_done_is_summarised_on(opened: Any, log: Any) -> None
         run.advance(610, episode())
         run.advance(700)
     steps = {step: found.get("Environment/Cumulative Reward") for step, found in values(run.folder).items()}
-    assert steps == {500: OWN.mean(), 700: OWN.mean()}  # none of steps 400 and 600 has a value
+    assert steps == {400: OWN.mean(), 600: OWN.mean()}  # none of steps 500 and 700 has a value
     lines = [line for line in log.text.splitlines() if "Step: " in line]
     assert [line.endswith("Not Training.") for line in lines] == [False, True, True, True]
     assert "Step: 400." in lines[0] and "Step: 700." in lines[3]
@@ -242,8 +264,8 @@ STRENGTH, BONUS, FREQUENCY, MAX_STEPS = 3.0, 0.5, 300, 1200
 def countdown(areas: int = 4) -> dict[int, dict[str, float]]:
     """What a run of Countdown shows by its rules: by summary, the means of the episodes that ended since the last.
 
-    Of each area's three members the first ends with step 2, the others with step 4. A summary is written before the
-    episodes of its message are counted. Its value is exact: all areas keep step.
+    Of each area's three members the first ends with step 2, the others with step 4. A summary has the episodes of the
+    message that reaches it. Its value is exact: all areas keep step.
     """
     pay = 1.0 + BONUS
     first = (2 * pay, 20.0, 4 * pay, 1.0)  # own, group, mates', length
@@ -254,6 +276,7 @@ def countdown(areas: int = 4) -> dict[int, dict[str, float]]:
     while step <= MAX_STEPS:
         clock = clock % 4 + 1
         new = areas * (MEMBERS if clock <= 2 else MEMBERS - 1)
+        ended += [first] * areas * (clock == 2) + [rest] * 2 * areas * (clock == 4)
         label = step - step % FREQUENCY + FREQUENCY
         if step and step + new >= label:
             own, group, mates, length = np.array(ended).T
@@ -265,7 +288,6 @@ def countdown(areas: int = 4) -> dict[int, dict[str, float]]:
             }
             ended = []
         step += new
-        ended += [first] * areas * (clock == 2) + [rest] * 2 * areas * (clock == 4)
     return found
 
 
@@ -285,6 +307,20 @@ def test_values_of_a_real_run(tmp_path: Path) -> None:
         constant = {"Policy/Learning Rate": 0.001, "Policy/Epsilon": 0.2, "Policy/Beta": 0.005}
         assert {tag: found[step][tag] for tag in constant} == pytest.approx(constant)
         assert found[step]["Policy/Entropy"] > 0
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize(("every", "steps"), [(10, [10, 20, 30, 40, 50]), (1000, [50])])
+def test_each_episode_is_in_a_summary_whatever_its_interval(
+    tmp_path: Path, log: Any, every: int, steps: list[int]
+) -> None:
+    """Five episodes of 10 decisions: the first summary was empty, the last episode in none; 1000 wrote none at all."""
+    settings = {"trainer_type": "ppo", "summary_freq": every, "max_steps": 50}
+    with environment("Toy", areas=1, agents_per_team=1, teams=False, episode_length=10) as started:
+        train(configured(tmp_path, Toy=settings), started=started)
+    found = values(tmp_path / "results" / "two" / "Toy")
+    assert {step: of["Environment/Episode Length"] for step, of in found.items()} == dict.fromkeys(steps, 9.0)
+    assert ("summary_freq is 1000 and max_steps 50: there is one summary" in log.text) == (every > 50)
 
 
 def test_teams_that_are_paid_individually_are_judged_by_that(opened: Any, log: Any) -> None:
