@@ -28,6 +28,7 @@ from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics.console import ConsoleWriter
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import Summary, over_seeds
+from jaxrl.artifacts.metrics.step_clock import never_due
 from jaxrl.artifacts.metrics.timers import Timers
 from jaxrl.artifacts.onnx.export import ExportError
 from jaxrl.artifacts.run_folder import RunFolder, only_evaluates
@@ -136,6 +137,8 @@ class Recorder:
         self.checkpoints.meet(name)
         self.files.open(name, events if self.writes else (), described, step)
         self._console.hyperparameters(name, described)
+        for text in never_due(settings) if self.writes else ():
+            log.info("%s: %s.", title or name, text)
 
     def check_ratio(self, name: str, largest: float) -> None:
         """Warn once of a behavior whose policy finds its own decisions otherwise likely than when it made them.

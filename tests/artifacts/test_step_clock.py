@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxrl import make_settings
-from jaxrl.artifacts.metrics.step_clock import crossed_multiple, due, next_due
+from jaxrl.artifacts.metrics.step_clock import crossed_multiple, due, never_due, next_due
 
 
 def test_golden_rule():
@@ -31,6 +31,27 @@ def test_the_label_is_a_multiple_between_the_two_steps(step, new, interval):
     label = crossed_multiple(step, new, interval)
     if label is not None:
         assert label % interval == 0 and step < label <= step + new and label - step <= interval
+
+
+def test_a_training_ends_with_a_summary_whatever_the_interval():
+    short = make_settings("ppo", max_steps=500, summary_freq=50_000, checkpoint_interval=10**6)
+    assert [due(short, *steps).summary for steps in ((0, 499), (499, 500), (500, 501), (0, 2048))] == [
+        None, 500, None, 500,
+    ]  # fmt: skip
+    assert next_due(short, 0) == 500 and next_due(short, 500) == 50_000
+    uneven = make_settings("ppo", max_steps=550, summary_freq=100, checkpoint_interval=10**6)
+    assert [due(uneven, step, step + 50).summary for step in range(450, 650, 50)] == [500, 550, 600, None]
+    even = make_settings("ppo", max_steps=500, summary_freq=100)
+    assert due(even, 450, 550).summary == 500 and due(even, 500, 550).summary is None
+
+
+def test_intervals_that_are_longer_than_the_training_are_named():
+    options = {"max_steps": 500, "evaluation": {"interval": 501}}
+    assert never_due(make_settings("ppo", **options, summary_freq=501)) == [
+        "summary_freq is 501 and max_steps 500: there is one summary, at the end of the training",
+        "evaluation.interval is 501 and max_steps 500: nothing is evaluated",
+    ]
+    assert never_due(make_settings("ppo", max_steps=500, summary_freq=500, evaluation={"interval": 500})) == []
 
 
 def test_what_is_due_of_a_behavior_is_what_comes_next():

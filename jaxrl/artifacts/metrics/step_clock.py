@@ -30,10 +30,16 @@ class Due(NamedTuple):
 
 
 def due(settings: BehaviorSettings, before: int, step: int) -> Due:
-    """What a behavior's steps from `before` to `step` reach, each as `crossed_multiple` of its interval."""
+    """What a behavior's steps from `before` to `step` reach, each as `crossed_multiple` of its interval.
+
+    There is also a summary with the last step of the training, whatever summary_freq is.
+    """
     new, evaluation = step - before, settings.evaluation
+    summary = crossed_multiple(before, new, settings.summary_freq)
+    if summary is None and before < settings.max_steps <= step:
+        summary = settings.max_steps
     return Due(
-        crossed_multiple(before, new, settings.summary_freq),
+        summary,
         None if evaluation is None else crossed_multiple(before, new, evaluation.interval),
         crossed_multiple(before, new, settings.checkpoint_interval) is not None,
     )
@@ -43,7 +49,24 @@ def next_due(settings: BehaviorSettings, step: int) -> int:
     """The first step after `step` at which anything of a behavior is due."""
     evaluation = settings.evaluation
     intervals = settings.summary_freq, settings.checkpoint_interval, evaluation and evaluation.interval
-    return min(_following(step, interval) for interval in intervals if interval is not None)
+    following = (_following(step, interval) for interval in intervals if interval is not None)
+    return min([*following, *([settings.max_steps] if step < settings.max_steps else ())])
+
+
+def never_due(settings: BehaviorSettings) -> list[str]:
+    """Return a sentence for each interval that is longer than the training."""
+    texts = []
+    if settings.summary_freq > settings.max_steps:
+        texts.append(
+            f"summary_freq is {settings.summary_freq} and max_steps {settings.max_steps}: there is one summary, at the "
+            "end of the training"
+        )
+    evaluation = settings.evaluation
+    if evaluation is not None and evaluation.interval > settings.max_steps:
+        texts.append(
+            f"evaluation.interval is {evaluation.interval} and max_steps {settings.max_steps}: nothing is evaluated"
+        )
+    return texts
 
 
 def _following(step: int, interval: int) -> int:

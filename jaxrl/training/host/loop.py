@@ -180,9 +180,9 @@ class HostLoop:
             anew = self.change(self.curricula.look(results, acted, over, self.policies.take_reported(), self.behaviors))
             for result in () if anew else asked:
                 self.pool.send(result.worker, {name: actions[result.worker][name] for name in result.steps})
-        self.book(results, acted)
         if over:  # before their samples are learned from (M18)
             self.recorder.followed(over)
+        self.book(results, acted)
         for collector in {of.collector for name, of in self.behaviors.items() if self.opponents.takes_part(name)}:
             collector.env_steps += stepped
         for behavior in self.behaviors.values():
