@@ -18,6 +18,7 @@ from pydantic import (
     field_validator,
 )
 
+from jaxrl.settings.records import TRAINERS_FOLDERS
 from jaxrl.settings.section import Boolean, Integer, Location, NonNegative, Number, Section, Text, expected, nearest
 
 
@@ -116,7 +117,6 @@ MEASURES = ("reward", "progress", "group_reward", "elo")
 """What a lesson can be judged by, beside the tags of statistics."""
 _OWN_TAGS = {"Environment/Cumulative Reward": "reward", "Environment/Group Cumulative Reward": "group_reward"}
 _ELO = "Self-play/ELO"
-_OWN_FOLDERS = ("Policy/", "Losses/", "Time/", "Self-play/", "Evaluation/", "Episode/")
 
 
 def _measure(value: str) -> str:
@@ -128,7 +128,7 @@ def _measure(value: str) -> str:
         raise expected("elo, which is measured behind this tag")
     if value in _OWN_TAGS:
         raise expected(f"{_OWN_TAGS[value]}, which is measured from the episodes behind this tag")
-    if not value.strip() or value.startswith(_OWN_FOLDERS) or value == "Environment/Episode Length":
+    if not value.strip() or value.startswith(TRAINERS_FOLDERS) or value == "Environment/Episode Length":
         raise expected(f"{known}, or the tag of a statistic that the environment or a callback reports")
     near = nearest(value.lower(), MEASURES)
     if near and "/" not in value:

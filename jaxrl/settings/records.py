@@ -20,6 +20,8 @@ EVALUATED = tuple(f"{GROUP}{name}" for name in ("Cumulative Reward", "Group Cumu
 
 ELO = "Self-play/ELO"
 """Tag of what a behavior with self_play is rated."""
+TRAINERS_FOLDERS = ("Policy/", "Losses/", "Time/", "Self-play/", "League/", GROUP, "Episode/")
+"""What the tags of the trainer's own statistics begin with, beside single ones in Environment/."""
 
 
 class EvaluationSettings(Section):

@@ -106,6 +106,7 @@ class Recorder:
         self._console = ConsoleWriter()
         self._tracks: dict[str, _Track] = {}
         self._unlike: set[str] = set()  # behaviors that `check_ratio` has warned of
+        self._moved_names: set[str] = set()  # statistics of the environment of which it was said
         lost, minutes = LostWrites(), settings.checkpoint_settings.checkpoint_minutes
         self.files = StatisticsFiles(settings, folder, self.status, lost)
         self.checkpoints = Checkpoints(folder, self.status, self.timers, lost, minutes, on_saved)
@@ -155,6 +156,17 @@ class Recorder:
             "any, this is a fault of jaxrl.",
             name, math.exp(min(largest, 80.0)), largest,
         )  # fmt: skip
+
+    def notice_moved_names(self, sent: Iterable[str]) -> None:
+        """Say once of each statistic of the environment, by tag, that it is written under another name than its own."""
+        for name in tags.moved_names(sent):
+            if name not in self._moved_names:
+                self._moved_names.add(name)
+                log.warning(
+                    "The environment sends a statistic named %r, which is the trainer's own: it is written as %r. Give "
+                    "it another name in the scene (StatsRecorder).",
+                    name, tags.scene_tag(name),
+                )  # fmt: skip
 
     def write_summary(self, name: str, step: int, *, training: bool) -> None:
         """Write what was collected since the last summary, labelled with `step`: events, gauges, a console line.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxrl.artifacts.metrics.statistics import tag_of
+from jaxrl.artifacts.metrics.statistics import moved_names, scene_tag, tag_of
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,22 @@ from jaxrl.artifacts.metrics.statistics import tag_of
 )
 def test_tags(metric: str, tag: str) -> None:
     assert tag_of(metric) == tag
+
+
+@pytest.mark.parametrize(
+    ("name", "tag"),
+    [
+        ("Environment/Cumulative Reward", "Scene/Environment/Cumulative Reward"),
+        ("Environment/Lesson Number/wall", "Scene/Environment/Lesson Number/wall"),
+        ("Evaluation/Speed", "Scene/Evaluation/Speed"),
+        ("Policy/Entropy", "Scene/Policy/Entropy"),
+        ("Step", "Scene/Step"),
+        ("Environment/Wall Hits", "Environment/Wall Hits"),
+        ("Agent/Cumulative Reward", "Agent/Cumulative Reward"),
+    ],
+)
+def test_a_scenes_statistics_are_never_under_a_tag_of_the_trainers(name: str, tag: str) -> None:
+    assert scene_tag(name) == tag and moved_names([tag]) == ([name] if tag != name else [])
 
 
 def test_a_stream_without_a_name_is_the_first_signals() -> None:

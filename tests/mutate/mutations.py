@@ -224,7 +224,9 @@ MUTATIONS = (
         "every_reward",
     ),
     Mutation("P8", "training/signal_rewards.py", "(mates if cooperative else 0.0)", "mates"),
-    Mutation("P9", "rollout/booking/episodes.py", "            if self._teams.is_over(team):\n", "            if True:\n"),
+    Mutation(
+        "P9", "rollout/booking/episodes.py", "            if self._teams.is_over(team):\n", "            if True:\n"
+    ),
     Mutation("P9", "rollout/booking/team_returns.py", "earned - so_far.total, trust", "0.0, trust"),
     Mutation("P9", "rollout/booking/team_returns.py", "(one.trust, abs(one.newest), one.decisions)", "one.decisions"),
     Mutation("P9", "rollout/booking/team_returns.py", "[*self._newcomers, *self._unsure]", "[*self._newcomers]"),

@@ -28,7 +28,7 @@ from jaxrl.artifacts.checkpoint.store import require_latest, restore
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.lock import RunLockedError
 from jaxrl.artifacts.metrics.progress import ProgressBar
-from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary
+from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary, scene_tag
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import RunSettings, load_run_settings
@@ -186,6 +186,15 @@ def test_what_is_for_the_console_alone_is_in_no_file(tmp_path: Path) -> None:
         files.files.summaries(NAME, 7, [taken])
     table = (files.folder.behavior(NAME) / "metrics.csv").read_text()
     assert ",Policy/Entropy," in table and not any(f",{tag}," in table for tag in INTERNAL)
+
+
+def test_names_that_are_the_trainers_are_said_once(tmp_path: Path, log: Any) -> None:
+    files = recorder(tmp_path)
+    for _ in range(2):
+        files.notice_moved_names([scene_tag(name) for name in ("Step", "Environment/Goals", "Scene/Mine", "Losses/x")])
+    named = [line for line in log.text.splitlines() if "sends a statistic named" in line]
+    assert ["'Step'" in line and "'Scene/Step'" in line for line in named] == [True, False]
+    assert "'Losses/x'" in named[1]
 
 
 FULL = """

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxrl.settings.records import TRAINERS_FOLDERS
 from jaxrl.types import Aggregation, EnvironmentStat, JaxrlError
 
 CUMULATIVE_REWARD = "Environment/Cumulative Reward"
@@ -30,7 +31,19 @@ IS_TRAINING = "Is Training"
 STEP = "Step"
 
 INTERNAL = frozenset({IS_TRAINING, STEP})
-"""For the console alone: what an environment or a callback reports under these names is written nowhere."""
+"""For the console alone."""
+
+_LESSONS = "Environment/Lesson Number/"
+_OWN = INTERNAL | {
+    CUMULATIVE_REWARD,
+    GROUP_CUMULATIVE_REWARD,
+    EPISODE_LENGTH,
+    UNDECIDED_REWARD,
+    UNDECIDED_GROUP_REWARD,
+    WORKER_RESTARTS,
+    FAULTY_EPISODES,
+}
+_SCENE = "Scene/"
 
 RECENT_EPISODES = 100
 """How many episodes "lately" are: for the progress bar, the result and the choice of the best seed."""
@@ -62,7 +75,26 @@ def tag_of(metric: str, first_signal: str = "extrinsic") -> str:
 
 def lesson_tag(parameter: str) -> str:
     """The tag of an environment parameter's lesson number."""
-    return f"Environment/Lesson Number/{parameter}"
+    return f"{_LESSONS}{parameter}"
+
+
+def is_trainers(tag: str) -> bool:
+    """Return whether the trainer writes statistics of its own under such a tag."""
+    return tag in _OWN or tag.startswith((*TRAINERS_FOLDERS, _LESSONS))
+
+
+def scene_tag(name: str) -> str:
+    """The tag of a statistic of this name that an environment sends: the name, or where it is the trainer's Scene/name.
+
+    Else the two would be one mean.
+    """
+    return f"{_SCENE}{name}" if is_trainers(name) else name
+
+
+def moved_names(tags: Iterable[str]) -> list[str]:
+    """Return the names that `scene_tag` made other tags of."""
+    names = (tag.removeprefix(_SCENE) for tag in tags if tag.startswith(_SCENE))
+    return [name for name in names if is_trainers(name)]
 
 
 class Summary(NamedTuple):

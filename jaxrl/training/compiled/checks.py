@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm
 from jaxrl.algorithms.team import TeamAlgorithm, make_team
+from jaxrl.artifacts.metrics.statistics import scene_tag
 from jaxrl.envs.address import unknown
 from jaxrl.jax_envs.contract import JaxEnvError
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions
@@ -81,7 +82,8 @@ def statistics_of(env: JaxEnv | JaxScene) -> dict[str, Any]:
     scene = scene_of(env)
     state, _ = jax.eval_shape(scene.reset, key, parameters)
     actions = {part.name: _no_actions(part) for part in scene.parts}
-    return dict(jax.eval_shape(scene.step, key, state, actions)[1].stats)
+    figures = jax.eval_shape(scene.step, key, state, actions)[1].stats
+    return {scene_tag(name): figure for name, figure in figures.items()}
 
 
 def _no_actions(sizes: Sizes) -> TeamActions:

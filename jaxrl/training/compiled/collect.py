@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, CriticStep, Decision, PolicyState, alone
+from jaxrl.artifacts.metrics.statistics import scene_tag
 from jaxrl.jax_envs.interface import TeamActions, TeamStep, advance_areas
 from jaxrl.jax_envs.sampling import Value
 from jaxrl.jax_envs.scene import JaxScene, Sizes, step_of_behavior
@@ -231,7 +232,7 @@ def note(
         last_obs=connectors.last(chain, came.connectors, done.view) if env.truncates else (),
         sums=sums,
         over=done.over,
-        stats=dict(done.stats),
+        stats={scene_tag(name): figure for name, figure in done.stats.items()},
     )
     still = (came.earned, came.paid, mates, chosen.doing)
     still = Open(waits, *jax.tree.map(lambda x: select(waits, x, jnp.zeros_like(x)), still))

@@ -128,6 +128,7 @@ class JittedRecorder(Recorder):
         decided = chunk.episodes.stats.get(DECIDED)
         if self._undecided is not None and decided is not None:
             self._undecided.add(float(np.sum(decided.count)), float(np.sum(decided.total)))
+        self.notice_moved_names(chunk.episodes.stats)
         if self._all_new and chunk.updates.any():  # later ones may learn from decisions that were open meanwhile
             self._all_new = False
             largest = chunk.metrics.get(LARGEST_LOG_RATIO, np.zeros(1))

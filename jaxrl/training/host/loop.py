@@ -145,7 +145,7 @@ class HostLoop:
         self.paused = False
         for loss in self.pool.losses():
             self.episodes.lose(loss)
-        return results
+        return [self.recorder.with_scene_tags(result) for result in results]
 
     def may_open_again(self) -> bool:
         """Whether play mode was stopped in the Editor, and there is something that could go on."""

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState, TrainState
+from jaxrl.artifacts.metrics.statistics import is_trainers
 from jaxrl.artifacts.run_folder import behavior_name
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.episodes import EpisodeRecords
@@ -305,7 +306,9 @@ class Policies:
         self.asked_to_stop = True
 
     def report(self, tag: str, value: float) -> None:
-        """A statistic of one's own, see `jaxrl.callbacks.Run`."""
+        """A statistic of one's own, see `jaxrl.callbacks.Run`. Raises PolicyError for a tag of the trainer's."""
+        if is_trainers(tag):
+            raise PolicyError(f"report: got {tag!r}, a tag of the trainer's own: expected another, as 'Game/Score'")
         self._reported.append((tag, float(value)))
 
     def take_reported(self) -> list[tuple[str, float]]:

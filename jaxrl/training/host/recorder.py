@@ -190,6 +190,14 @@ class HostRecorder(Recorder):
             self.check_ratio(behavior.name, metrics.get(LARGEST_LOG_RATIO, 0.0))
             self._notice_lone_members(behavior)
 
+    def with_scene_tags(self, result: EnvMessage) -> EnvMessage:
+        """The message whose statistics are apart from the trainer's own."""
+        if not any(tags.is_trainers(stat.name) for stat in result.stats):
+            return result
+        stats = tuple(stat._replace(name=tags.scene_tag(stat.name)) for stat in result.stats)
+        self.notice_moved_names(stat.name for stat in stats)
+        return result._replace(stats=stats)
+
     def environment(self, result: EnvMessage) -> None:
         """Statistics that an environment sent belong to every behavior that it has shown so far.
 

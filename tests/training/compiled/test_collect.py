@@ -18,8 +18,10 @@ from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamStep, TeamView, te
 from jaxrl.jax_envs.scene import scene_of
 from jaxrl.tools.watch.film import Role, play
 from jaxrl.training.acting import memory_before, trained_actions
+from jaxrl.training.compiled.checks import statistics_of
 from jaxrl.types import Action
 from tests.helpers import make_spec
+from tests.jax_envs.toy_jax_env import make_toy
 from tests.training.compiled.alone import collect, start_play
 
 
@@ -111,3 +113,23 @@ def test_what_is_paid_in_a_pause_counts_in_a_rollout_as_in_training() -> None:
     several = jax.tree.map(lambda x: x[None], policy)
     _, steps = collect(env, made, several, begun, jax.random.split(jax.random.key(2), (6, 1)), {})
     assert steps.sums.reward[5].tolist() == [[expected]]
+
+
+def test_figures_of_the_environment_are_under_no_tag_of_the_trainers() -> None:
+    """It replaced the mean return of agents."""
+    toy = make_toy()
+
+    def step(key: Any, state: Any, actions: Any) -> Any:
+        after, done = toy.step(key, state, actions)
+        return after, done._replace(stats={"Environment/Cumulative Reward": jnp.float32(1000), **done.stats})
+
+    env = toy._replace(step=step)
+    algorithm, keys = ALGORITHMS["ppo"](env.spec, make_settings("ppo")), jax.random.split(jax.random.key(0), (3, 1))
+
+    def played() -> Any:
+        policy = jax.vmap(algorithm.init)(keys[0]).policy
+        begun = start_play(env, algorithm, keys[1], 2, {"red": jnp.full(1, 0.5)})
+        return collect(env, algorithm, policy, begun, keys[2:], {"red": jnp.full(1, 0.5)})[1].stats
+
+    tags = {"Scene/Environment/Cumulative Reward", "Environment/Clock"}
+    assert jax.eval_shape(played).keys() == tags == statistics_of(env).keys()

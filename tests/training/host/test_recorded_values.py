@@ -23,9 +23,10 @@ from jaxrl.settings import load_run_settings
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.run import train
 from jaxrl.training.signal_rewards import EpisodeSums
-from jaxrl.types import EnvMessage
+from jaxrl.types import Aggregation, EnvironmentStat, EnvMessage
 from tests import trainer
 from tests.envs.countdown_player import MEMBERS
+from tests.envs.toy_env import ToyEnv, ToySettings
 from tests.event_files import read_events
 from tests.helpers import decision_steps, make_spec, message, terminal_steps
 from tests.toy_runs import configured, environment
@@ -309,17 +310,33 @@ def test_values_of_a_real_run(tmp_path: Path) -> None:
         assert found[step]["Policy/Entropy"] > 0
 
 
+class Telling(ToyEnv):
+    """Sends with each message a statistic that is called as one of the trainer's."""
+
+    def _result(self, ended: Any) -> EnvMessage:
+        stat = EnvironmentStat("Environment/Cumulative Reward", 1000.0, Aggregation.AVERAGE)
+        return super()._result(ended)._replace(stats=(stat, stat._replace(name="Environment/Goals")))
+
+
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize(("every", "steps"), [(10, [10, 20, 30, 40, 50]), (1000, [50])])
 def test_each_episode_is_in_a_summary_whatever_its_interval(
     tmp_path: Path, log: Any, every: int, steps: list[int]
 ) -> None:
-    """Five episodes of 10 decisions: the first summary was empty, the last episode in none; 1000 wrote none at all."""
+    """Five episodes of 10 decisions: the first summary was empty, the last episode in none; 1000 wrote none at all.
+
+    The scene's own statistic of the same name was mixed into the return, which is at most 1 a decision.
+    """
     settings = {"trainer_type": "ppo", "summary_freq": every, "max_steps": 50}
-    with environment("Toy", areas=1, agents_per_team=1, teams=False, episode_length=10) as started:
+    toy = ToySettings(areas=1, agents_per_team=1, teams=False, episode_length=10)
+    with environment(make=lambda worker: Telling(worker, toy)) as started:
         train(configured(tmp_path, Toy=settings), started=started)
     found = values(tmp_path / "results" / "two" / "Toy")
     assert {step: of["Environment/Episode Length"] for step, of in found.items()} == dict.fromkeys(steps, 9.0)
+    assert {of["Environment/Cumulative Reward"] <= 10.0 for of in found.values()} == {True}
+    assert {of["Scene/Environment/Cumulative Reward"] for of in found.values()} == {1000.0}
+    assert {of["Environment/Goals"] for of in found.values()} == {1000.0}
+    assert log.text.count("sends a statistic named 'Environment/Cumulative Reward'") == 1
     assert ("summary_freq is 1000 and max_steps 50: there is one summary" in log.text) == (every > 50)
 
 
