@@ -171,6 +171,7 @@ class SamplerSpec(NamedTuple):
     kind: Literal["uniform", "gaussian", "multirangeuniform"]
     values: tuple[float, ...]  # least and largest; mean and standard deviation; bounds of one interval after the other
     seed: int  # of its draws, fits an int32
+    each_worker: bool = False  # nobody gave the seed: each worker draws a sequence of its own
 
 
 ParameterValue = float | SamplerSpec

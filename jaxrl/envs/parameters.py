@@ -47,6 +47,19 @@ def _multirange(random: np.random.Generator, values: np.ndarray) -> Draw:
     return draw
 
 
+def of_worker(parameters: Mapping[str, ParameterValue], worker: int) -> dict[str, ParameterValue]:
+    """Return what one worker is told: samplers without a given seed have one of its own, the first worker's is theirs.
+
+    A worker that is started again begins the same sequence again.
+    """
+    told = dict(parameters)
+    for name, value in parameters.items() if worker else ():
+        if isinstance(value, SamplerSpec) and value.each_worker:
+            seed = np.random.SeedSequence([value.seed & 0xFFFFFFFF, worker]).generate_state(1)[0]
+            told[name] = value._replace(seed=int(seed >> 1))
+    return told
+
+
 class Draws:
     """Values of the parameters of one environment, episode by episode."""
 

@@ -26,7 +26,10 @@ class SamplerParameters(Section):
     """What every sampler has."""
 
     seed: Integer = Field(
-        default=-1, ge=-(2**31), lt=2**31, description="-1: the run's seed plus the number of this sampler"
+        default=-1,
+        ge=-(2**31),
+        lt=2**31,
+        description="-1: each worker has its own, the first the run's seed plus the number of this sampler",
     )
 
 

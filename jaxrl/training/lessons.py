@@ -335,11 +335,12 @@ def _value(value: Sampler | float, seed: int) -> tuple[ParameterValue, bool]:
     if isinstance(given, ConstantSampler):
         return given.value, unseeded
     if isinstance(given, UniformSampler):
-        return SamplerSpec("uniform", (given.min_value, given.max_value), seed), unseeded
+        return SamplerSpec("uniform", (given.min_value, given.max_value), seed, unseeded), unseeded
     if isinstance(given, GaussianSampler):
-        return SamplerSpec("gaussian", (given.mean, given.st_dev), seed), unseeded
+        return SamplerSpec("gaussian", (given.mean, given.st_dev), seed, unseeded), unseeded
     assert isinstance(given, MultiRangeUniformSampler)
-    return SamplerSpec("multirangeuniform", tuple(x for pair in given.intervals for x in pair), seed), unseeded
+    bounds = tuple(bound for pair in given.intervals for bound in pair)
+    return SamplerSpec("multirangeuniform", bounds, seed, unseeded), unseeded
 
 
 def _plain(value: float) -> float | str:

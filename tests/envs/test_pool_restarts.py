@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
 from jaxrl.envs.interface import EnvironmentClosed, EnvironmentFailure
+from jaxrl.envs.parameters import drawing
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.envs.workers.restarts import RestartLimits, Restarts
-from jaxrl.types import EnvMessage
+from jaxrl.types import EnvMessage, SamplerSpec
 from tests.envs.processes import comes_true, descendants
 from tests.envs.scripted_faults import BUILDING, Script, ScriptedEnv
 from tests.envs.toy_env import ToySettings, no_actions
@@ -84,6 +86,28 @@ def test_parameters_that_were_set_meanwhile_are_those_of_the_next_process():
         pool.send(0, no_actions(first, TOY))
         pool.recv()
         assert pool._workers[0].handle._environment.parameters == {"mass": 3.0, "wind": 1.0}  # pyright: ignore
+
+
+def test_workers_draw_apart_unless_a_seed_is_given_also_after_a_restart():
+    """Two drew the same numbers. The first draws as before; the workers of another host go on behind these."""
+    own, given = (SamplerSpec("uniform", (0.0, 1.0), 7, each_worker=each) for each in (True, False))
+
+    def told(pool: EnvPool, worker: int) -> Any:
+        return pool._workers[worker].handle._environment.parameters  # pyright: ignore
+
+    with pool_of({(1, 0): (1, "raise")}, 2) as pool, pool_of({}, 1, first_number=1) as other:
+        for each in (pool, other):
+            each.reset({"mass": own, "wind": given})
+        first, second = told(pool, 0), dict(told(pool, 1))
+        assert first == {"mass": own, "wind": given} and second["wind"] == given
+        assert told(other, 0) == second
+        assert not np.isclose(drawing(first["mass"])(5), drawing(second["mass"])(5)).any()
+        for result in pool.recv(2):
+            pool.send(result.worker, no_actions(result, TOY))
+        assert [result.incarnation for result in pool.recv(2)] == [0, 1]
+        assert told(pool, 1) == second, "the new process begins the same sequence"
+        pool.set_parameters({"wind": own})
+        assert told(pool, 1)["wind"] == second["mass"]
 
 
 def test_without_lockstep_the_others_go_on_while_a_worker_starts():

@@ -191,15 +191,15 @@ def test_samplers_without_a_seed_get_the_runs_plus_their_number():
     lessons = lessons_of(parameters, seed=2**31 - 2)
     # Numbers count as samplers (b), seeded ones do not (c): 2^31 - 2, -, 5, 2^31 begins anew at 0, 1.
     assert lessons.values() == {
-        "a": SamplerSpec("uniform", (0.0, 1.0), 2**31 - 2),
+        "a": SamplerSpec("uniform", (0.0, 1.0), 2**31 - 2, each_worker=True),
         "b": 7.0,
         "c": SamplerSpec("uniform", (0.0, 1.0), 5),
-        "d": SamplerSpec("gaussian", (2.0, 0.5), 0),
+        "d": SamplerSpec("gaussian", (2.0, 0.5), 0, each_worker=True),
     }
     assert advanced(lessons) == []
     lessons.episodes("A", [1.0])
     (change,) = lessons.advance({"A": 0.0})
-    assert change.value == SamplerSpec("multirangeuniform", (1.0, 2.0, 4.0, 6.0), 1)
+    assert change.value == SamplerSpec("multirangeuniform", (1.0, 2.0, 4.0, 6.0), 1, each_worker=True)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from jaxrl.envs.parameters import of_worker
 from jaxrl.envs.workers.handles import EnvFactory, InlineHandle, ProcessHandle, WorkerHandle, pickle_factory
 from jaxrl.envs.workers.owing import Owing
 from jaxrl.envs.workers.restarts import Loss, RestartLimits, Restarts
@@ -48,6 +49,7 @@ class EnvPool:
         wait: until they are built; else `ready` does.
         limits: of restarts, for each worker; None: nobody is started again.
         restart_bad_data: start anew also after data of an agent that cannot be used; else that is an error.
+        first_number: of the first worker among those of all hosts: it decides what samplers draw.
 
     Raises:
         EnvironmentFailure: an environment could not be built; all workers are closed.
@@ -67,11 +69,14 @@ class EnvPool:
         wait: bool = True,
         limits: RestartLimits | None = None,
         restart_bad_data: bool = False,
+        first_number: int = 0,
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs: got {num_envs}, expected at least 1")
         self.num_envs = num_envs
-        self._parameters: dict[str, ParameterValue] | None = None  # all that were sent; None: nobody has been reset
+        self._first_number = first_number
+        # All that were sent, by worker; None: nobody has been reset.
+        self._parameters: list[dict[str, ParameterValue]] | None = None
         self._inbox = Inbox()
         self._workers: list[Supervisor] = []
         self._owing = Owing()
@@ -130,9 +135,9 @@ class EnvPool:
         self._expect_open()
         self._gather(still_owing=0)
         self._inbox.drop()
-        self._parameters = {**(self._parameters or {}), **(parameters or {})}
+        told = self._note(parameters or {})
         for number, worker in enumerate(self._workers):
-            self._ask(worker, reset_message(parameters, None if seeds is None else seeds[number]))
+            self._ask(worker, reset_message(told[number], None if seeds is None else seeds[number]))
 
     def send(self, worker: int, actions: Mapping[str, Action]) -> None:
         """Tell one worker, whose last result has been taken, to step.
@@ -192,11 +197,10 @@ class EnvPool:
                 in place of its next result.
         """
         self._expect_open()
-        self._parameters = {**(self._parameters or {}), **parameters}
-        for worker in self._workers:
+        for worker, told in zip(self._workers, self._note(parameters), strict=True):
             if worker.retirement is None and worker.doing != START:  # those get them with their first reset
                 try:
-                    worker.tell(parameters_message(parameters))
+                    worker.tell(parameters_message(told))
                 finally:
                     self._owing.follow(worker)
 
@@ -221,6 +225,13 @@ class EnvPool:
                 worker.handle.force("terminate")
         self._close()
 
+    def _note(self, parameters: Mapping[str, ParameterValue]) -> list[dict[str, ParameterValue]]:
+        """Return what each worker is told of these parameters, and remember it for those that are started again."""
+        told = [of_worker(parameters, self._first_number + number) for number in range(self.num_envs)]
+        before = self._parameters or [{}] * self.num_envs
+        self._parameters = [old | new for old, new in zip(before, told, strict=True)]
+        return told
+
     def _expect_open(self) -> None:
         if not self._close.alive:
             raise RuntimeError("the pool is closed; make a new one")
@@ -241,7 +252,7 @@ class EnvPool:
     def _look_after(self, workers: Sequence[Supervisor]) -> None:
         for worker in workers:
             try:
-                worker.look_after(self._parameters)
+                worker.look_after(None if self._parameters is None else self._parameters[worker.number])
             finally:
                 self._owing.follow(worker)
 

@@ -55,14 +55,14 @@ def launched(
                 connect(environment.workers)  # before anything is written
             if not evaluates:
                 folder.prepare()
-            pool = make_pool(settings, factory, environment.num_envs)
+            pool = make_pool(settings, factory, environment.num_envs, first_number=host * environment.num_envs)
             with pool:
                 yield signals, pool
     if interrupt is not None and interrupt.requested:
         leave_if_busy(interrupt.exit_code)
 
 
-def make_pool(settings: RunSettings, factory: EnvFactory, workers: int) -> EnvPool:
+def make_pool(settings: RunSettings, factory: EnvFactory, workers: int, *, first_number: int = 0) -> EnvPool:
     """Workers that begin to start, with the time-outs and limits of the settings; `EnvPool.ready` waits for them."""
     environment = settings.env_settings
     return EnvPool(
@@ -79,6 +79,7 @@ def make_pool(settings: RunSettings, factory: EnvFactory, workers: int) -> EnvPo
             period=environment.restarts_rate_limit_period_s,
         ),
         restart_bad_data=environment.on_bad_data == "restart",
+        first_number=first_number,
     )
 
 

@@ -276,7 +276,7 @@ def test_a_run_leaves_its_lessons_in_every_file(
         assert number < 2 or sized[-1] == 7
     for seed, number in zip(SEEDS, numbers, strict=True):  # whoever plays with the policy is in its lesson
         found = load_trained(run, seed=seed).parameters
-        expected = (2.5, SamplerSpec("multirangeuniform", (1.0, 2.0, 5.0, 6.0), seed + 1), 7.0)[number]
+        expected = (2.5, SamplerSpec("multirangeuniform", (1.0, 2.0, 5.0, 6.0), seed + 1, True), 7.0)[number]
         assert found["size"] == expected and isinstance(found["mass"], SamplerSpec)
 
 
