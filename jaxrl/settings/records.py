@@ -15,7 +15,9 @@ from jaxrl.settings.section import Count, Integer, Number, Section, Text, expect
 GROUP = "Evaluation/"
 """What the tags of evaluation episodes begin with."""
 EVALUATED = tuple(f"{GROUP}{name}" for name in ("Cumulative Reward", "Group Cumulative Reward", "Episode Length"))
-"""All of them."""
+"""Means over evaluation episodes."""
+CUT = f"{GROUP}Cut Episodes"
+"""How many of them were not over within `max_length`."""
 
 
 ELO = "Self-play/ELO"
@@ -33,7 +35,9 @@ class EvaluationSettings(Section):
         default=0, ge=0, le=2**31 - 1, description="of their environments: a compiled run plays the same ones each time"
     )
     max_length: Count = Field(
-        default=10_000, description="decisions after which an episode that is not over is left out"
+        default=10_000,
+        description="steps of the environment after which an episode that is not over is cut: it counts with what it "
+        "had earned",
     )
 
 

@@ -321,7 +321,7 @@ MUTATIONS = (
     Mutation(
         "S9",
         "envs/workers/pool.py",
-        "                worker.tell(parameters_message(parameters))\n",
+        "                worker.tell(parameters_message(told))\n",
         "                pass\n",
     ),
     Mutation("S11", "envs/workers/worker.py", 'trace = "".join(traceback.format_exception(error))', 'trace = ""'),

@@ -170,8 +170,12 @@ def limited(message: BehaviorMessage, homes: Mapping[int, Occupant], lengths: np
     late = [known[i][0] for i in np.flatnonzero(decided >= most - 1).tolist()]
     ended = set(message.ended.agent_id.tolist()) if late else ()
     late = [i for i in late if ids[i] not in ended]
-    if not late:
-        return message
+    return interrupting(message, late) if late else message
+
+
+def interrupting(message: BehaviorMessage, late: list[int]) -> BehaviorMessage:
+    """The message in which agents that ask, by their places in it, have been interrupted and begin anew."""
+    deciding = message.deciding
     over = some(deciding, late)
     cut = TerminalSteps(*over[:4], truncated=np.ones(len(late), bool), obs=over.obs)
     rewards = deciding.reward.copy(), deciding.group_reward.copy()

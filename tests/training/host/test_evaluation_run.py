@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,17 @@ import pytest
 from jaxrl.algorithms import make_algorithm
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.store import read_info
+from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
+from jaxrl.settings.records import CUT
 from jaxrl.training.host.behavior import make_behavior
 from jaxrl.training.host.evaluation import Evaluation
 from jaxrl.training.host.launch import launched
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.run import train
 from jaxrl.training.interrupt import Interrupt
-from jaxrl.types import EnvMessage, JaxrlError
+from jaxrl.types import NOTHING, EnvMessage, JaxrlError
 from tests.artifacts.test_csv_file import rows
 from tests.envs.toy_env import ToyEnv, ToySettings
 from tests.toy_runs import configured, environment
@@ -148,30 +152,121 @@ class Vanishing(ToyEnv):
         return []
 
 
-def test_evaluation_ends_episodes_as_training_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five decisions, and the three of the same agent before it vanishes: as ML-Agents counts 4 and 2, 3 in the mean.
+ALONE = ToySettings(teams=False, agents_per_team=1, episode_length=8, living_reward=1.0)
+Play = Callable[..., dict[str, Summary]]
 
-    The toy has no limit and no endings: without `max_episode_length` all were 7, without `missing` 4.
-    """
-    alone = ToySettings(teams=False, agents_per_team=1, episode_length=8, living_reward=1.0)
 
-    def make(worker: int) -> Vanishing:
-        return Vanishing(worker, alone)
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
+    """Evaluates an untrained policy in an environment: (make, options of the evaluation, of the behavior, changes)."""
+    made: list[Evaluation] = []
 
-    pools = partial(EnvPool, make, 1, inline=True, wait=False)
-    monkeypatch.setattr("jaxrl.training.host.evaluation.evaluation_pool", lambda *_: pools())
-    options = {"max_episode_length": 5, "evaluation": {"interval": 20, "episodes": 4, "max_length": 50}}
-    missing = {"env_settings": {"missing": "truncate", "missing_after": 2}}
-    settings = configured(tmp_path, changes=missing, Toy={"trainer_type": "ppo"} | options)
-    own, spec = behavior_settings_for(settings, "Toy"), make(0).spec
-    algorithm = make_algorithm(spec, own)
-    programs = compile_programs(algorithm, own.segment_limit)
-    toy = make_behavior("Toy", spec, own, algorithm, programs, jax.random.key(0), training=True)
-    with Interrupt() as interrupt:
-        evaluation = Evaluation(settings, interrupt)
-        for _ in range(2):  # the second time agents are known that had been about to vanish
-            assert evaluation.play("Toy", {"Toy": toy}, {})[LENGTH].mean == 3.0
+    def played(
+        make: Callable[[int], ToyEnv], options: Any, own: Any = NOTHING, changes: Any = None, times: int = 1
+    ) -> dict[str, Summary]:
+        pools = partial(EnvPool, make, 1, inline=True, wait=False)
+        monkeypatch.setattr("jaxrl.training.host.evaluation.evaluation_pool", lambda *_: pools())
+        toy = {"trainer_type": "ppo", "evaluation": {"interval": 20, **options}, **own}
+        settings = configured(tmp_path, changes=changes, Toy=toy)
+        of, spec = behavior_settings_for(settings, "Toy"), make(0).spec
+        algorithm = make_algorithm(spec, of)
+        programs = compile_programs(algorithm, of.segment_limit)
+        behavior = make_behavior("Toy", spec, of, algorithm, programs, jax.random.key(0), training=True)
+        with Interrupt() as interrupt:
+            made.append(Evaluation(settings, interrupt))
+            return [made[-1].play("Toy", {"Toy": behavior}, {}) for _ in range(times)][-1]
+
+    yield played
+    for evaluation in made:
         evaluation.close()
+
+
+@pytest.mark.parametrize(("limit", "length"), [(5, 4.0), (None, 7.0)])
+def test_evaluation_ends_episodes_as_training_does(play: Play, limit: int | None, length: float) -> None:
+    """After five decisions, or when an agent has vanished after eight. As ML-Agents counts 4 and 7.
+
+    The second time agents are known that had been about to vanish.
+    """
+    missing = {"env_settings": {"missing": "truncate", "missing_after": 2}}
+    own = {"max_episode_length": limit}
+    found = play(lambda worker: Vanishing(worker, ALONE), {"episodes": 4, "max_length": 50}, own, missing, times=2)
+    assert (found[LENGTH].mean, found[LENGTH].count, found[CUT].value) == (length, 4, 0.0)
+
+
+class Uneven(ToyEnv):
+    """Of 16 areas every second one has episodes of 1 decision and return 0, the others of 20 decisions and return 1."""
+
+    def _begin(self, area: Any) -> None:
+        super()._begin(area)
+        length = 20 if self._areas["Toy?team=0"].index(area) % 2 else 1
+        area.finishes = lambda: area.clock >= length
+
+    def _reward(self, area: Any, *_: Any) -> float:
+        return 0.05 if self._areas["Toy?team=0"].index(area) % 2 else 0.0
+
+
+UNEVEN = dataclasses.replace(ALONE, areas=16, living_reward=0.0)
+
+
+@pytest.mark.parametrize("episodes", [16, 6, 40])
+def test_every_area_plays_its_share_however_short_its_episodes_are(play: Play, episodes: int) -> None:
+    """The first 16 that ended had all return 0; 40 are two of each area and a third of the first eight.
+
+    Ids are new with each episode: areas are found again by their order in the messages.
+    """
+    found = play(lambda worker: Uneven(worker, UNEVEN), {"episodes": episodes})
+    assert found[REWARD].mean == pytest.approx(0.5) and found[REWARD].count == episodes
+    assert (found[LENGTH].mean, found[CUT].value) == (pytest.approx((0 + 19) / 2), 0.0)
+
+
+@pytest.mark.parametrize("episodes", [16, 24])
+def test_an_episode_that_is_not_over_in_time_counts_with_what_it_has_earned(
+    play: Play, log: Any, episodes: int
+) -> None:
+    """Long ones are cut after 10 decisions, with 0.5. For more of them all areas begin anew."""
+    found = play(lambda worker: Uneven(worker, UNEVEN), {"episodes": episodes, "max_length": 10}, times=2)
+    assert found[REWARD].mean == pytest.approx(0.25) and found[REWARD].count == episodes
+    assert (found[LENGTH].mean, found[CUT].value) == (pytest.approx((0 + 9) / 2), episodes / 2)
+    said = [line for line in log.text.splitlines() if "evaluation.max_length" in line]
+    assert len(said) == 1, "of two evaluations"
+    assert f"of {episodes} evaluation episodes {episodes // 2} were not over within 10 steps" in said[0]
+
+
+def test_teams_of_both_sides_play_their_share(play: Play) -> None:
+    """Two areas with a team of each side: six episodes are two of the first two teams and one of the others."""
+    toy = ToySettings(behaviors=("Toy?team=0", "Toy?team=1"), episode_length=3, group_reward=2.0)
+    found = play(lambda worker: ToyEnv(worker, toy), {"episodes": 6}, {"self_play": {}})
+    assert [found[tag].count for tag in (GROUP, REWARD, LENGTH)] == [6, 12, 12]
+    assert (found[GROUP].mean, found[LENGTH].mean) == (2.0, 2.0)
+
+
+class Leaving(ToyEnv):
+    """Nobody comes after the first episodes: of some areas until the next reset, of others for good."""
+
+    def __init__(self, *given: Any, good: bool) -> None:
+        self.good, self.over = good, False
+        super().__init__(*given)
+
+    def _begin(self, area: Any) -> None:
+        super()._begin(area)
+        leaves = area is self._areas["Toy?team=0"][0] if not self.good else True
+        if leaves and (area.episode > 1 or self.over):
+            area.members, area.finishes, self.over = [], lambda: False, self.good
+
+
+def test_what_is_missing_begins_with_another_reset_or_is_told(play: Play, log: Any) -> None:
+    """Two areas and four episodes."""
+    found = play(lambda worker: Leaving(worker, ALONE, good=False), {"episodes": 4, "max_length": 30})
+    assert (found[LENGTH].count, found[CUT].value) == (4, 0.0) and "did not begin" not in log.text
+    found = play(lambda worker: Leaving(worker, ALONE, good=True), {"episodes": 4, "max_length": 30})
+    assert (found[LENGTH].count, found[CUT].value) == (2, 0.0)
+    assert "of 4 evaluation episodes 0 were not over" in log.text and "2 did not begin" in log.text
+
+
+def test_agents_that_vanish_are_cut_in_time(play: Play) -> None:
+    """With `missing: carry` nobody ends them. Eight decisions, of which the last has no reward."""
+    found = play(lambda worker: Vanishing(worker, ALONE), {"episodes": 2, "max_length": 30})
+    assert (found[CUT].value, found[LENGTH].values) == (2.0, (7.0, 7.0))
 
 
 class PaidInTurns(ToyEnv):

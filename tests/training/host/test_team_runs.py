@@ -224,25 +224,24 @@ def kept(run: Path, name: str) -> dict[str, np.ndarray]:
 def test_each_has_files_steps_and_statistics_and_the_team_ends_with_its_last(played: Played) -> None:
     """Rounds of 7 and 16 decisions; after 2 of them the seers' 16th comes with message 2, when runners have 3 more.
 
-    A summary comes before the episodes of its message are counted. The seers' 14 are 2 rounds, of whose last an episode
-    ends then: in a round their team got 8, which they did not live to see, then they 0 and 1. Runners get 8, 8, 4, 4
-    and 1: their 16 are a round without what ended with the last, which stands in that of the next.
+    In a round their teams got 8, which the seer did not live to see, 4, which it was not paid, and 1. Runners have one
+    more summary with their last step, 20.
     """
     ends = {name: int(require_latest(played.run / name).name.rpartition("-")[2]) for name in NAMES}
     assert ends == {"Seer": 16, "Runner": 2 * 16 + 3}
     assert all((played.run / f"{name}.onnx").is_file() for name in NAMES)
-    assert values(played.run, "Seer", GROUP) == {14: pytest.approx((2 * 9 - 1) / (2 * 3 - 1))}
-    assert values(played.run, "Runner", GROUP) == {16: 24 / 4, 32: 25 / 5}
+    assert values(played.run, "Seer", GROUP) == {14: pytest.approx((8 + 4 + 1) / 3)}
+    assert values(played.run, "Runner", GROUP) == {step: pytest.approx((8 + 4 + 1) / 3) for step in (16, 32)}
     (past,) = [line for line in played.said if line.startswith("Runner. Step: 32.")]
     assert "Not Training" not in past, "beyond its max_steps it learns on, with the seers"
-    assert list(values(played.run, "Seer", LOSS)) == [14] and list(values(played.run, "Runner", LOSS)) == [32]
+    assert list(values(played.run, "Seer", LOSS)) == [14] and list(values(played.run, "Runner", LOSS)) == [20]
     learned = [array for path, array in kept(played.run, "Seer").items() if "connectors" in path]
     assert learned and all(np.any(array) for array in learned), "what its connectors see is theirs alone"
 
 
 def test_an_evaluation_tells_a_seer_who_left_what_its_team_got(played: Played) -> None:
-    """8, 0 and 1 in the first round."""
-    assert values(played.run, "Seer", "Evaluation/Group Cumulative Reward") == {14: pytest.approx((8 + 0 + 1) / 3)}
+    """8, 4 and 1 in the first round, one after the other under one group id."""
+    assert values(played.run, "Seer", "Evaluation/Group Cumulative Reward") == {14: pytest.approx((8 + 4 + 1) / 3)}
 
 
 def test_the_team_goes_on_where_it_was(played: Played) -> None:
