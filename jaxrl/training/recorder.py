@@ -34,6 +34,7 @@ from jaxrl.artifacts.onnx.export import ExportError
 from jaxrl.artifacts.run_folder import RunFolder, only_evaluates
 from jaxrl.artifacts.status import GROUP_REWARDS, STOP, TrainingStatus
 from jaxrl.settings import BehaviorSettings, RunSettings, to_yaml
+from jaxrl.settings.records import CUT
 from jaxrl.training.checkpoints import Checkpoints, OnSaved
 from jaxrl.training.errors import DivergedError, LostWrites
 from jaxrl.training.judging import Highest, Judge
@@ -106,6 +107,7 @@ class Recorder:
         self._console = ConsoleWriter()
         self._tracks: dict[str, _Track] = {}
         self._unlike: set[str] = set()  # behaviors that `check_ratio` has warned of
+        self._cut: set[str] = set()  # behaviors of which it was said that evaluation episodes are cut
         self._moved_names: set[str] = set()  # statistics of the environment of which it was said
         lost, minutes = LostWrites(), settings.checkpoint_settings.checkpoint_minutes
         self.files = StatisticsFiles(settings, folder, self.status, lost)
@@ -200,8 +202,17 @@ class Recorder:
         self.files.summaries(name, step, found)
         track.highest = track.judge.see(step, found)
         together = over_seeds(track.judge.counting(found))
-        told = ", ".join(f"{tag} {_in_words(summary)}" for tag, summary in together.items())
+        told = ", ".join(f"{tag} {_in_words(summary)}" for tag, summary in together.items() if tag != CUT)
         log.info("%s. Step: %d. %s.", track.title, step, told or "No evaluation episode was over in time")
+        cut = together[CUT].mean if CUT in together else 0.0
+        if cut and name not in self._cut and track.settings.evaluation is not None:
+            self._cut.add(name)
+            log.warning(
+                "%s: of %d evaluation episodes %g were not over after %d steps (evaluation.max_length): they count "
+                "with what they had earned by then, and %s tells how many there are. Raise max_length, or let the "
+                "environment end its episodes.",
+                track.title, track.settings.evaluation.episodes, cut, track.settings.evaluation.max_length, CUT,
+            )  # fmt: skip
 
     def verdict(self, name: str) -> str | None:
         """Why the training of this behavior ends before its max_steps, as its `stop` asks; None: it does not."""

@@ -31,7 +31,8 @@ from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary, scene_tag
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
-from jaxrl.settings import RunSettings, load_run_settings
+from jaxrl.settings import EVALUATED, EvaluationSettings, RunSettings, load_run_settings
+from jaxrl.settings.records import CUT
 from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.errors import DivergedError
@@ -42,6 +43,7 @@ from tests.helpers import settings_of
 
 ROOT = Path(__file__).parents[2]
 NAME = "SimpleSpread"
+REWARD = EVALUATED[0]
 
 
 @pytest.fixture
@@ -195,6 +197,19 @@ def test_names_that_are_the_trainers_are_said_once(tmp_path: Path, log: Any) -> 
     named = [line for line in log.text.splitlines() if "sends a statistic named" in line]
     assert ["'Step'" in line and "'Scene/Step'" in line for line in named] == [True, False]
     assert "'Losses/x'" in named[1]
+
+
+def test_evaluation_episodes_that_are_cut_are_named_once(tmp_path: Path, log: Any) -> None:
+    with recorder(tmp_path, seeds=(1,)) as files:
+        options = EvaluationSettings(interval=10, episodes=16, max_length=200)
+        files.subject = files.subject._replace(settings=settings_of("ppo", {"evaluation": options}))
+        files.begin(0)
+        for cut in (0.0, 3.0, 4.0):
+            files.write_evaluation(NAME, 7, [{REWARD: Summary.of(0.5), CUT: Summary.of(cut)}])
+    (said,) = [line for line in log.text.splitlines() if "evaluation.max_length" in line]
+    assert f"{NAME}: of 16 evaluation episodes 3 were not over after 200 steps (evaluation.max_length)" in said
+    table = (files.folder.behavior(NAME) / "metrics.csv").read_text()
+    assert [line.rpartition(",")[2] for line in table.splitlines() if CUT in line] == ["0.0", "3.0", "4.0"]
 
 
 FULL = """

@@ -7,7 +7,8 @@ values differ by what was learned alone. Nothing of the training's state is used
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from functools import reduce
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +16,23 @@ from jax import Array
 
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.jax_envs.sampling import Value
-from jaxrl.jax_envs.scene import JaxScene
+from jaxrl.jax_envs.scene import JaxScene, Sizes
 from jaxrl.settings import EvaluationSettings
 from jaxrl.training.compiled.collect import collect
-from jaxrl.training.compiled.play import Transitions, World, start_play
-from jaxrl.training.compiled.stacking import EpisodeFigures, figures, teams_over, together
+from jaxrl.training.compiled.play import Play, Transitions, World, by_team, start_play
+from jaxrl.training.compiled.stacking import EpisodeFigures, figures, moments, teams_over, together
 from jaxrl.training.compiled.state import SceneState
 
-Evaluate = Callable[[SceneState], EpisodeFigures]
-"""The figures of the episodes that the policies of a state play, each with the leading axis S."""
+
+class Evaluated(NamedTuple):
+    """What N episodes of each of S seeds have brought."""
+
+    episodes: EpisodeFigures  # [S]
+    cut: Any  # int32 [S], how many of them were not over in time
+
+
+Evaluate = Callable[[SceneState], Evaluated]
+"""Plays the episodes with the policies of a state."""
 
 
 class Trial(NamedTuple):
@@ -43,11 +52,11 @@ def evaluate(
     policies: Mapping[str, PolicyState],
     parameters: Mapping[str, Value],
     teams: Sequence[Sequence[str]] = (),
-) -> EpisodeFigures:
-    """Of N = `options.episodes` episodes of each seed, float32 [S], of the behavior `name`; all behaviors play.
+) -> Evaluated:
+    """Of N = `options.episodes` episodes of each seed the figures of the behavior `name`; all behaviors play.
 
-    An agent or a team counts if it ends before its area's first episode is over, or with it, within
-    `options.max_length` decisions.
+    The agents and teams of an area's first episode count, of one that is not over within `options.max_length` decisions
+    with what they have earned by then.
 
     Args:
       algorithms: `connected.deterministic`, by behavior.
@@ -82,7 +91,11 @@ def evaluate(
     begun = jnp.int32(0), world, jnp.zeros((seeds, options.episodes), bool)
     _, _, shapes = jax.eval_shape(once, *begun)
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    return jax.lax.while_loop(goes_on, step, Trial(*begun, nothing)).found
+    trial = jax.lax.while_loop(goes_on, step, Trial(*begun, nothing))
+    sizes, plays = {of: scene.part(of) for of in mates}, {of: trial.world[1][of] for of in mates}
+    rest = jax.vmap(lambda plays, over: unfinished(sizes, plays, name, over))(plays, trial.over)
+    episodes = together(trial.found._replace(stats={}), rest)
+    return Evaluated(episodes, jnp.sum(~trial.over, axis=-1, dtype=jnp.int32))
 
 
 def of_first_episodes(steps: Transitions, over: Array) -> Transitions:
@@ -92,4 +105,24 @@ def of_first_episodes(steps: Transitions, over: Array) -> Transitions:
         terminated=steps.terminated & counts[..., None],
         truncated=steps.truncated & counts[..., None],
         over=steps.over & counts,
+    )
+
+
+def unfinished(sizes: Mapping[str, Sizes], plays: Mapping[str, Play], name: str, over: Array) -> EpisodeFigures:
+    """Figures of the agents of `name`, and of their teams, whose episodes go on in areas that are not `over`, bool [N].
+
+    Of one seed; `sizes` and `plays` are of all behaviors of these teams. As if they had been truncated with the last
+    step.
+    """
+    play, sums = plays[name], plays[name].sums
+    acted = (play.view.alive | play.open.waits) & (sums.length > 0) & ~over[:, None]
+    lives = (by_team(sizes[of], mate.view.alive | mate.open.waits).any(-1) for of, mate in plays.items())
+    team = reduce(jnp.logical_or, lives) & ~over[:, None]
+    return EpisodeFigures(
+        reward=moments(sums.reward, acted),
+        length=moments(sums.length.astype(jnp.float32) - 1.0, acted),
+        group_reward=moments(sums.group_reward, team),
+        received=jnp.where(acted, sums.received, 0.0).sum(),
+        mates_reward=jnp.where(acted, sums.mates_reward, 0.0).sum(),
+        stats={},
     )

@@ -225,9 +225,9 @@ class JittedLoop:
         if reached.evaluation is not None and part.name in self.evaluate and not part.over:
             mine = self.state_of(state, run)
             with recorder.timers(nodes.EVALUATION):
-                figures = self.trainer.read(self.evaluate[part.name](mine))
+                evaluated = self.trainer.read(self.evaluate[part.name](mine))
             shown = self.trainer.here(mine) if part.settings.keep_best is not None else mine
-            recorder.evaluation(reached.evaluation, shown.of(part.name), figures)
+            recorder.evaluation(reached.evaluation, shown.of(part.name), evaluated)
         old = agreed(recorder.checkpoints.are_old(part.name))
         return reached.checkpoint or bool(old)
 

@@ -21,10 +21,10 @@ from jaxrl.artifacts.metrics.statistics import DECIDED
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.settings import RunSettings
 from jaxrl.training import saver
+from jaxrl.training.compiled.evaluation import Evaluated
 from jaxrl.training.compiled.lessons import SeedLessons
 from jaxrl.training.compiled.recent_returns import RecentReturns
 from jaxrl.training.compiled.saver import Subject, snapshot, snapshot_of_seed
-from jaxrl.training.compiled.stacking import EpisodeFigures
 from jaxrl.training.compiled.state import IterationLog, JittedState
 from jaxrl.training.compiled.statistics import SeedStatistics
 from jaxrl.training.recorder import Recorder
@@ -153,9 +153,9 @@ class JittedRecorder(Recorder):
         self.write_summary(self.subject.name, step, training=training)
         self._keep_best(state)
 
-    def evaluation(self, step: int, state: JittedState, figures: EpisodeFigures) -> None:
+    def evaluation(self, step: int, state: JittedState, evaluated: Evaluated) -> None:
         """Write what episodes beside the training brought, labelled with `step`; leading axis S."""
-        self.write_evaluation(self.subject.name, step, self.statistics.of_evaluation(figures))
+        self.write_evaluation(self.subject.name, step, self.statistics.of_evaluation(evaluated))
         self._keep_best(state)
 
     def save(self, state: JittedState, step: int, *, final: bool = False, moment: Hashable = None) -> None:

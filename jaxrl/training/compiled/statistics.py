@@ -11,6 +11,8 @@ import numpy as np
 from jaxrl.artifacts.metrics import statistics as tags
 from jaxrl.artifacts.metrics.statistics import Summary, tag_of
 from jaxrl.settings import EVALUATED
+from jaxrl.settings.records import CUT
+from jaxrl.training.compiled.evaluation import Evaluated
 from jaxrl.training.compiled.lessons import SeedLessons
 from jaxrl.training.compiled.recent_returns import RecentReturns
 from jaxrl.training.compiled.saver import Subject
@@ -51,10 +53,11 @@ class SeedStatistics:
             return [{} for _ in seeds]
         return [{} if self.frozen[seed] else self._summaries(collected, seed) for seed in seeds]
 
-    def of_evaluation(self, found: EpisodeFigures) -> list[dict[str, Summary]]:
+    def of_evaluation(self, evaluated: Evaluated) -> list[dict[str, Summary]]:
         """By seed, the summary of each tag of episodes that were played beside the training."""
-        self.group_rewards |= _earned(found.group_reward)
-        return [{} if self.frozen[seed] else self._evaluated(found, seed) for seed in range(len(self._subject.seeds))]
+        self.group_rewards |= _earned(evaluated.episodes.group_reward)
+        seeds = range(len(self._subject.seeds))
+        return [{} if self.frozen[seed] else self._evaluated(evaluated, seed) for seed in seeds]
 
     def recent_reward(self) -> np.ndarray:
         """float64 [S], mean return of each seed over about its last 100 episodes; of teams if they earn.
@@ -106,11 +109,13 @@ class SeedStatistics:
         strength = values.get(STRENGTH) if subject.changing else None  # else that of the settings, to the last digit
         return extrinsic_sum(subject.settings, own=own, group=group, mates=mates, strength=strength)
 
-    def _evaluated(self, found: EpisodeFigures, seed: int) -> dict[str, Summary]:
+    def _evaluated(self, evaluated: Evaluated, seed: int) -> dict[str, Summary]:
+        found = evaluated.episodes
         kinds = (found.reward, *((found.group_reward,) if self.group_rewards else ()), found.length)
         names = [tag for tag in EVALUATED if self.group_rewards or tag != EVALUATED[1]]
         by_tag = {tag: Moments(*(float(x[seed]) for x in kind)) for tag, kind in zip(names, kinds, strict=True)}
-        return {tag: _summary(moments) for tag, moments in by_tag.items() if moments.count > 0}
+        means = {tag: _summary(moments) for tag, moments in by_tag.items() if moments.count > 0}
+        return means | {CUT: Summary.of(float(evaluated.cut[seed]))}
 
 
 def _spread(rewards: np.ndarray) -> str:

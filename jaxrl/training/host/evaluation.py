@@ -159,7 +159,7 @@ class Evaluation:
         self._pool: EnvPool | None = None
         self._missing: MissingAgents | None = None  # of the episodes that are played now
         self._absent: set[str] = set()  # behaviors that it does not have: policies that only a mapping hands out
-        self._warned: set[str] = set()  # behaviors of which it was said that episodes are cut or missing
+        self._warned: set[str] = set()  # behaviors of which it was said that episodes are missing
 
     def due(self, behavior: Behavior, before: int) -> int | None:
         """The step of the evaluation that is due since the trainer step was `before`, or None.
@@ -235,20 +235,19 @@ class Evaluation:
         pool.send(0, {name: chosen[result.worker][name] for name in asked})
 
     def _notice(self, trial: _Trial) -> None:
-        """Say once of a behavior that it has no agents, or that some of its episodes were cut or did not begin."""
+        """Say once of a behavior that it has no agents, or that some of its episodes did not begin."""
         name, options = trial.name, trial.options
         if not trial.seen:
             self._absent.add(name)
             log.warning("%s: not evaluated, no agent of this name has come in %d decisions.", name, trial.message)
             return
-        missing, cut = options.episodes - len(trial.counted), sum(one.cut for one in trial.counted)
-        if (cut or missing) and name not in self._warned:
+        played = len(trial.share.chosen)
+        if played < options.episodes and name not in self._warned:
             self._warned.add(name)
             log.warning(
-                "%s: of %d evaluation episodes %d were not over within %d steps of the environment "
-                "(evaluation.max_length) and count with what they had earned, %d did not begin. Raise max_length, or "
-                "let the environment end its episodes.",
-                name, options.episodes, cut, options.max_length, missing,
+                "%s: %d of %d evaluation episodes were played, the next one did not begin within %d steps of the "
+                "environment (evaluation.max_length), nor after a reset.",
+                name, played, options.episodes, options.max_length,
             )  # fmt: skip
 
     def _policy(self, name: str, behaviors: Mapping[str, Behavior]) -> Frozen:

@@ -10,7 +10,6 @@ from jaxrl.training.compiled import collect as compiled
 from jaxrl.training.compiled import evaluation, play
 from jaxrl.training.compiled.plan import Learner, Plan
 from jaxrl.training.compiled.play import Play, Transitions
-from jaxrl.training.compiled.stacking import EpisodeFigures
 from jaxrl.training.compiled.starting import start
 from jaxrl.training.compiled.state import JittedState
 
@@ -39,7 +38,7 @@ def fresh_states(env: JaxEnv, algorithm: Any, settings: Any, areas: int, steps: 
     return start(Plan(scene, {env.name: learner}, dict(env.parameters), areas, steps), numbers).of(env.name)
 
 
-def evaluate(env: JaxEnv, algorithm: Any, options: Any, policy: Any, parameters: Any) -> EpisodeFigures:
+def evaluate(env: JaxEnv, algorithm: Any, options: Any, policy: Any, parameters: Any) -> evaluation.Evaluated:
     """What episodes beside the training bring."""
     name = env.name
     return evaluation.evaluate(scene_of(env), {name: algorithm}, options, name, {name: policy}, parameters)

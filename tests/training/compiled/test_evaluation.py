@@ -19,16 +19,18 @@ from jaxrl.algorithms.connected import deterministic
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.store import read_info
 from jaxrl.artifacts.checkpoint.tree import to_arrays
-from jaxrl.jax_envs.interface import JaxEnv, TeamActions, advance_areas, start_areas
+from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamView, advance_areas, start_areas, team_step
 from jaxrl.settings import EvaluationSettings, RunSettings, load_run_settings
+from jaxrl.settings.records import CUT
 from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.trainer import make_jitted_trainer
 from tests.artifacts.test_csv_file import rows
-from tests.helpers import settings_of
+from tests.helpers import make_spec, settings_of
 from tests.jax_envs.toy_jax_env import NAME, ToySettings, make_toy, quick_compilation, quick_jit
 from tests.training.compiled.alone import evaluate
 
 OPTIONS = EvaluationSettings(interval=100, episodes=6, seed=5)
+FIGURES = ("reward", "length", "group_reward")
 REWARD, GROUP, LENGTH = (
     f"Evaluation/{name}" for name in ("Cumulative Reward", "Group Cumulative Reward", "Episode Length")
 )
@@ -79,7 +81,8 @@ def test_the_figures_are_those_of_plain_sums(trainer: str, toy: ToySettings) -> 
     train = jax.vmap(algorithm.init)(jax.random.split(jax.random.key(1), 2))
     parameters = {"red": jnp.full(2, 0.5, jnp.float32)}
     program = quick_jit(partial(evaluate, env, deterministic(env.spec, settings), OPTIONS))
-    figures = jax.device_get(program(train.policy, parameters))
+    figures, cut = jax.device_get(program(train.policy, parameters))
+    assert not cut.any()
     for seed in range(2):
         found = by_hand(env, settings, jax.tree.map(lambda x, seed=seed: x[seed], train.policy), OPTIONS)
         kinds = {"own": figures.reward, "length": figures.length, "team": figures.group_reward}
@@ -89,16 +92,51 @@ def test_the_figures_are_those_of_plain_sums(trainer: str, toy: ToySettings) -> 
         assert figures.group_reward.count[seed] == OPTIONS.episodes and figures.reward.count[seed] == 18
 
 
-@pytest.mark.slow
-def test_episodes_that_are_not_over_in_time_are_left_out() -> None:
-    env, settings = make_toy(), settings_of("ppo", TINY)  # 4 or 5 decisions, by luck
-    policy = jax.vmap(ALGORITHMS["ppo"](env.spec, settings).init)(jax.random.split(jax.random.key(1), 1)).policy
-    parameters = {"red": jnp.full(1, 0.5, jnp.float32)}
-    options = OPTIONS.model_copy(update={"max_length": 4})
-    program = quick_jit(partial(evaluate, env, deterministic(env.spec, settings), options))
-    found = program(policy, parameters)
-    assert 0 < found.group_reward.count[0] < OPTIONS.episodes
-    assert found.length.total[0] == 3 * found.length.count[0]  # those of 4 decisions alone
+def uneven() -> JaxEnv:
+    """Episodes of one decision that earn nothing, and of 20: 0.05 for each decision of both members, 1 for the team.
+
+    Member 1 ends with decision 5, after which member 0 goes on alone.
+    """
+    spec = make_spec((1,), branches=(2,))
+
+    def view(clock: Any, over: Any) -> TeamView:
+        alive = (jnp.arange(2) == 0) | (clock < 5)
+        return TeamView((jnp.zeros((2, 1)),), jnp.ones((2, 2), bool), alive & ~over)
+
+    def reset(key: Any, _: Any) -> Any:
+        return (jnp.int32(0), jax.random.bernoulli(key)), view(jnp.int32(0), jnp.bool_(False))
+
+    def step(_: Any, state: Any, actions: Any) -> Any:
+        (clock, long), alive = state, view(state[0], jnp.bool_(False)).alive
+        over = clock + 1 >= jnp.where(long, 20, 1)
+        ended = alive & (over | ((jnp.arange(2) == 1) & (clock + 1 == 5)))
+        return (clock + 1, long), team_step(
+            view(clock + 1, over),
+            reward=alive * long * 0.05,
+            group_reward=alive * long * 1.0,
+            terminated=ended,
+            over=over,
+            figures={},
+        )
+
+    return JaxEnv(NAME, spec, 2, {}, reset, step)
+
+
+def test_episodes_that_are_not_over_in_time_count_with_what_they_have_earned() -> None:
+    """Of k long episodes 10 decisions are played: member 0 has 0.5 and 10 decisions, member 1 has ended with 0.25."""
+    env, settings = uneven(), settings_of("ppo", TINY)
+    policy = jax.vmap(ALGORITHMS["ppo"](env.spec, settings).init)(jax.random.split(jax.random.key(1), 2)).policy
+    options = EvaluationSettings(interval=1, episodes=16, max_length=10)
+    found = jax.device_get(quick_jit(partial(evaluate, env, deterministic(env.spec, settings), options))(policy, {}))
+    (long, same), episodes = found.cut, found.episodes
+    assert 0 < long == same < 16
+    for seed in range(2):
+        totals = {name: (getattr(episodes, name).count[seed], getattr(episodes, name).total[seed]) for name in FIGURES}
+        assert totals == {
+            "reward": (32, pytest.approx(long * (0.5 + 0.25))),
+            "length": (32, pytest.approx(long * (9 + 4))),
+            "group_reward": (16, pytest.approx(long * 10.0)),
+        }
 
 
 def test_training_does_not_notice_an_evaluation() -> None:
@@ -113,7 +151,7 @@ def test_training_does_not_notice_an_evaluation() -> None:
             found += [jax.device_get(program(state.train.policy, state.parameters))] * wanted
         ends.append(to_arrays(state))
         if found:  # the same episodes: what differs was learned
-            assert (found[0].reward.count == found[2].reward.count).all()
+            assert (found[0].episodes.reward.count == found[2].episodes.reward.count).all()
     assert ends[0].keys() == ends[1].keys()
     assert [name for name in ends[0] if ends[0][name].tobytes() != ends[1][name].tobytes()] == []
 
@@ -152,7 +190,7 @@ def test_a_run_evaluates_keeps_its_best_and_stops(tmp_path: Path, log: Any) -> N
     }
     steps = list(curves[1])
     assert steps[0] == 500 and all(step % 500 == 0 for step in steps) and list(curves[2]) == steps
-    assert {tag for _, tag, _ in tables[1] if tag.startswith("Evaluation/")} == {REWARD, GROUP, LENGTH}
+    assert {tag for _, tag, _ in tables[1] if tag.startswith("Evaluation/")} == {REWARD, GROUP, LENGTH, CUT}
     # it ends once each seed has reached it, not before and not later
     reached = [min(step for step, value in curve.items() if value >= 0.9) for curve in curves.values()]
     last = checkpoints(run / NAME)[-1].step

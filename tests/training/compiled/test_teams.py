@@ -147,7 +147,7 @@ def test_an_evaluation_tells_a_seer_who_left_what_its_team_got() -> None:
     @quick_jit
     def played(leaves):
         given, teams = (policies, {"seer_leaves": leaves}), [list(algorithms)]
-        of = [evaluate(scene, algorithms, options, name, *given, teams) for name in algorithms]
+        of = [evaluate(scene, algorithms, options, name, *given, teams).episodes for name in algorithms]
         return [(found.group_reward.mean, found.group_reward.count) for found in of]
 
     for leaves in (0.0, 1.0):
