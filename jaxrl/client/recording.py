@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from jaxrl.demonstrations import Pair, write
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, parse_address
 from jaxrl.envs.interface import HostEnv
+from jaxrl.rollout.following.fair_share import FairShare
 from jaxrl.settings import EnvironmentSettings, RunSettings
 from jaxrl.training.player import Players, settings_of_run
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError, ParameterValue
@@ -44,7 +46,9 @@ def record(
     force: bool = False,
     trust: bool = False,
 ) -> Recorded:
-    """Write what a trained policy sees, does and earns, in whole episodes of single agents, as they end.
+    """Write what a trained policy sees, does and earns, in whole episodes of single agents.
+
+    Every place in the environment, such as an area, plays its share of them.
 
     Args:
       run: results folder, or `zoo:NAME`.
@@ -93,12 +97,14 @@ def _environment(env: str, seed: int, env_args: Sequence[str], logs: str) -> Hos
 
 
 class _Recording:
-    """Everybody plays; of one behavior it is kept what each agent of a running episode saw and did."""
+    """Everybody plays; of one behavior it is kept what each agent of an episode that counts saw and did."""
 
     def __init__(self, env: HostEnv, players: Players, parameters: Mapping[str, ParameterValue], steps: int) -> None:
         self._env, self._players, self._steps = env, players, steps
         self._specs: dict[str, BehaviorSpec] = {}
-        self._running: dict[int, list[Pair]] = {}
+        self._numbers: dict[int, int] = {}  # by agent, of the episode that goes on
+        self._running: dict[int, list[Pair]] = {}  # of those that count
+        self._begun = itertools.count()
         self._message = self._meet(env.reset(parameters))
 
     def write(self, out: Path, behavior: str | None, episodes: int) -> Recorded:
@@ -112,11 +118,9 @@ class _Recording:
         ids = [id_ for id_ in self._specs if behavior_name(id_) == name]
 
         def pairs() -> Iterator[Pair]:
-            while len(kept) < episodes:
-                for episode in self._ended(name)[: episodes - len(kept)]:
-                    kept.append([pair.reward + pair.group_reward for pair in episode[1:]])
-                    yield from episode
-                self._act(name)
+            for episode in self._played(name, FairShare[int](episodes)):
+                kept.append([pair.reward + pair.group_reward for pair in episode[1:]])
+                yield from episode
 
         write(out, name, self._specs[ids[0]], pairs())
         return Recorded(name, self._players.origins[ids[0]], [sum(x) for x in kept], [len(x) for x in kept])
@@ -130,32 +134,56 @@ class _Recording:
     def _of(self, name: str) -> list[tuple[str, BehaviorMessage]]:
         return [(id_, part) for id_, part in self._message.steps.items() if behavior_name(id_) == name]
 
-    def _ended(self, name: str) -> list[list[Pair]]:
-        """Episodes that have ended with the message, and their last pair in each."""
-        found = []
+    def _played(self, name: str, share: FairShare[int]) -> Iterator[list[Pair]]:
+        """The episodes that count, each as soon as that is certain. Raises JaxrlError where one does not begin."""
+        ended: dict[int, list[Pair]] = {}
+        idle = 0
+        while True:
+            ended |= self._ended(name, share)
+            for number in [number for number in ended if share.is_certain(number)]:
+                yield ended.pop(number)
+            if share.complete:
+                return
+            self._act(name, share)
+            idle = 0 if share.running else idle + 1
+            if idle > self._steps:
+                raise JaxrlError(f"{name}: no other episode has begun in {self._steps:,} steps; ask for fewer")
+
+    def _ended(self, name: str, share: FairShare[int]) -> dict[int, list[Pair]]:
+        """Episodes that count and have ended with the message, by number, and their last pair in each."""
+        found = {}
         for _, part in self._of(name):
             ended = part.ended
             for row, who in enumerate(map(int, ended.agent_id)):
-                if who in self._running:
+                number = self._numbers.pop(who, None)
+                if number is not None:
+                    share.end(number)
+                if number is not None and who in self._running:
                     seen = tuple(x[row] for x in ended.obs)
                     earned = float(ended.reward[row]), float(ended.group_reward[row])
                     last = Pair(seen, (), (), *earned, done=True, interrupted=bool(ended.truncated[row]))
-                    found.append([*self._running.pop(who), last])
+                    found[number] = [*self._running.pop(who), last]
         return found
 
-    def _act(self, name: str) -> None:
+    def _act(self, name: str, share: FairShare[int]) -> None:
         """Decide, note what was decided, and step."""
         actions = self._players.act(self._message)
         for id_, part in self._of(name):
-            self._note(part, actions[id_])
+            self._note(part, actions[id_], share)
         self._message = self._meet(self._env.step(actions))
 
-    def _note(self, part: BehaviorMessage, action: Action) -> None:
+    def _note(self, part: BehaviorMessage, action: Action, share: FairShare[int]) -> None:
         asking = part.deciding
         for row, who in enumerate(map(int, asking.agent_id)):
+            if who not in self._numbers:
+                number = self._numbers[who] = next(self._begun)
+                if share.begin(number, who):
+                    self._running[who] = []
+            if who not in self._running:
+                continue
             seen = tuple(np.array(x[row]) for x in asking.obs)
             earned = float(asking.reward[row]), float(asking.group_reward[row])
-            pairs = self._running.setdefault(who, [])
+            pairs = self._running[who]
             pairs.append(Pair(seen, action.continuous[row], action.discrete[row], *earned))
             if len(pairs) > self._steps:
                 raise JaxrlError(f"an episode has not ended after {self._steps:,} decisions; `steps` says how many")

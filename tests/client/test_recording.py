@@ -14,14 +14,16 @@ import pytest
 from jaxrl.algorithms import make_algorithm, make_settings
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.cli import main
-from jaxrl.client.recording import record
+from jaxrl.client.recording import _Recording, record
 from jaxrl.demonstrations import decisions, read
 from jaxrl.envs.workers.handles import EnvFactory
 from jaxrl.jax_envs.served import launcher
 from jaxrl.settings import RunSettings
 from jaxrl.training.host.saver import Saved
+from jaxrl.training.player import Players
 from jaxrl.types import ActionSpec, BehaviorSpec, JaxrlError, ObservationSpec
 from tests.envs.foreign.games import Stairs
+from tests.envs.uneven_env import UNEVEN, Uneven
 
 NAME = "JaxrlUpstairs-v0"
 SPEC = BehaviorSpec((ObservationSpec("obs", (2,)),), ActionSpec(0, (3,)))
@@ -97,6 +99,28 @@ def test_what_cannot_be_recorded(tmp_path, run, stairs, changes, words):
     with pytest.raises(JaxrlError, match=words):
         record(run, given.pop("env"), out, **given)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(("episodes", "long"), [(16, 8), (5, 2), (40, 20)])
+def test_every_area_is_recorded_however_short_its_episodes_are(tmp_path, episodes, long):
+    """The first 16 to end were of one decision. An episode is written when no other can take its turn any more."""
+    env = Uneven(0, UNEVEN)
+    recording = _Recording(env, Players(None, 0, deterministic=False), {}, steps=100)
+    found = recording.write(tmp_path / "uneven.demo", None, episodes)
+    assert (sorted(found.lengths), sum(found.returns)) == ([1] * (episodes - long) + [20] * long, pytest.approx(long))
+    assert decisions(str(tmp_path / "uneven.demo"), env.spec).done.sum() == episodes
+
+
+def test_an_episode_that_does_not_begin_is_an_error(tmp_path):
+    class Empty(Uneven):
+        def _begin(self, area: Any) -> None:
+            super()._begin(area)
+            area.members = area.members[: area.episode == 1]
+
+    recording = _Recording(Empty(0, UNEVEN), Players(None, 0, deterministic=False), {}, steps=30)
+    with pytest.raises(JaxrlError, match="no other episode has begun in 30 steps"):
+        recording.write(tmp_path / "uneven.demo", None, 17)
+    assert not list(tmp_path.iterdir())
 
 
 def test_arguments_of_the_run_reach_an_environment_that_is_served(tmp_path, run, monkeypatch):

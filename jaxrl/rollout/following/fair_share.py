@@ -63,6 +63,15 @@ class FairShare(Generic[Item]):
         last = self._entries[-1]
         return all((place.played + 1, place.number) > (last.turn, last.number) for place in self._places)
 
+    def is_certain(self, item: Item) -> bool:
+        """Whether an episode counts whatever begins in the places that there are."""
+        found = next(((before, entry) for before, entry in enumerate(self._entries) if entry.item == item), None)
+        if found is None:
+            return False
+        before, entry = found
+        turns = ((place, entry.turn - (place.number >= entry.number)) for place in self._places)
+        return before + sum(max(turn - place.played, 0) for place, turn in turns) < self._count
+
     @property
     def has_empty(self) -> bool:
         """Whether there is a place in which nothing goes on."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from jaxrl.training.interrupt import Interrupt
 from jaxrl.types import NOTHING, EnvMessage, JaxrlError
 from tests.artifacts.test_csv_file import rows
 from tests.envs.toy_env import ToyEnv, ToySettings
+from tests.envs.uneven_env import UNEVEN, Uneven
 from tests.toy_runs import configured, environment
 
 CARTPOLE = "CartPole-v1"
@@ -191,21 +191,6 @@ def test_evaluation_ends_episodes_as_training_does(play: Play, limit: int | None
     own = {"max_episode_length": limit}
     found = play(lambda worker: Vanishing(worker, ALONE), {"episodes": 4, "max_length": 50}, own, missing, times=2)
     assert (found[LENGTH].mean, found[LENGTH].count, found[CUT].value) == (length, 4, 0.0)
-
-
-class Uneven(ToyEnv):
-    """Of 16 areas every second one has episodes of 1 decision and return 0, the others of 20 decisions and return 1."""
-
-    def _begin(self, area: Any) -> None:
-        super()._begin(area)
-        length = 20 if self._areas["Toy?team=0"].index(area) % 2 else 1
-        area.finishes = lambda: area.clock >= length
-
-    def _reward(self, area: Any, *_: Any) -> float:
-        return 0.05 if self._areas["Toy?team=0"].index(area) % 2 else 0.0
-
-
-UNEVEN = dataclasses.replace(ALONE, areas=16, living_reward=0.0)
 
 
 @pytest.mark.parametrize("episodes", [16, 6, 40])
