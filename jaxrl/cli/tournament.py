@@ -60,7 +60,11 @@ def run(given: argparse.Namespace) -> None:
         most=given.most,
         deterministic=given.deterministic,
         trust=given.trust,
-        told=lambda first, second, of: print(f"{first} : {second}  {of.won} : {of.lost}, {of.drawn} drawn", flush=True),
+        told=lambda first, second, of: print(
+            f"{first} : {second}  {of.won} : {of.lost}, {of.drawn} drawn"
+            + (f", {of.cut} of them cut after {given.longest} decisions" if of.cut else ""),
+            flush=True,
+        ),
     )
     print(f"\n{_table(standings)}\n")
     print("\n".join(map(str, write(standings, given.out))))

@@ -22,6 +22,9 @@ from jaxrl.tools.watch.film import Role
 from jaxrl.training.acting import Act, by_team, first_moment, next_moment
 from jaxrl.types import JaxrlError
 
+_CUT = 2
+"""The result of a game that has not ended in time."""
+
 
 class Player(NamedTuple):
     """Somebody who plays. With the `act` of another one, and policies of the same shapes, nothing is compiled anew."""
@@ -36,6 +39,7 @@ class Record(NamedTuple):
     won: int
     drawn: int
     lost: int
+    cut: int = 0  # of those drawn: had not ended in time
 
     @property
     def share(self) -> float:
@@ -45,7 +49,7 @@ class Record(NamedTuple):
 
     def turned(self) -> Record:
         """As the other one sees it."""
-        return Record(self.lost, self.drawn, self.won)
+        return self._replace(won=self.lost, lost=self.won)
 
     def plus(self, other: Record) -> Record:
         """Both together."""
@@ -94,7 +98,12 @@ class Table:
         came = self._program(acts, policies, memories, self._keys, jnp.asarray(self._turned), self._values)
         results = np.asarray(came)
         sides = (results[self._turned == turned] for turned in (False, True))
-        return Match(*(Record(*(int((of == sign).sum()) for sign in (1, 0, -1))) for of in sides))
+        return Match(*map(_counted, sides))
+
+
+def _counted(results: np.ndarray) -> Record:
+    won, drawn, lost, cut = (int((results == result).sum()) for result in (1, 0, -1, _CUT))
+    return Record(won, drawn + cut, lost, cut)
 
 
 def _sides_of(scene: JaxScene) -> dict[str, np.ndarray]:
@@ -124,7 +133,7 @@ def _results(
     turned: Array,
     values: Any,
 ) -> Array:
-    """int32 [N], 1 where the first player has won, -1 where the second, else 0.
+    """int32 [N], 1 where the first player has won, -1 where the second, 0 where nobody has, _CUT where nothing ended.
 
     The result is what self-play rates: whom the last step pays more, of those who end for good, own and group reward
     together; with `returns` whom the whole game has paid more.
@@ -166,4 +175,5 @@ def _results(
     everywhere = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *jnp.shape(x))), memories)
     playing = (*jax.vmap(begin)(keys), everywhere)
     begun = jnp.int32(0), playing, jnp.zeros(count, bool), jnp.zeros(count, jnp.int32)
-    return jax.lax.while_loop(goes_on, all_games, begun)[3]
+    _, _, over, results = jax.lax.while_loop(goes_on, all_games, begun)
+    return jnp.where(over, results, _CUT)

@@ -37,7 +37,7 @@ def rate(players: int, matches: Mapping[tuple[int, int], Record], seed: int = 0)
     games = [
         (first, second, ranks)
         for (first, second), record in matches.items()
-        for count, ranks in zip(record, ([0, 1], [0, 0], [1, 0]), strict=True)
+        for count, ranks in zip(record[:3], ([0, 1], [0, 0], [1, 0]), strict=True)
         for _ in range(count)
     ]
     draws, model = np.random.default_rng(seed), PlackettLuce(tau=0.0)

@@ -191,7 +191,7 @@ def _csv(standings: Standings) -> str:
     """A row for each match and side of its first player."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["player", "opponent", "side", "won", "drawn", "lost"])
+    rows.writerow(["player", "opponent", "side", "won", "drawn", "lost", "cut"])
     for (first, second), match in standings.matches.items():
         for side, record in enumerate((match.on_first_side, match.on_second_side)):
             rows.writerow([standings.players[first], standings.players[second], side, *record])

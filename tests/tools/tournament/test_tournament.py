@@ -43,14 +43,22 @@ def test_the_stronger_wins_every_game_and_the_order_is_that_of_strength() -> Non
     found = play(MIDDLE, LOW, f"{BIDS}:BY_BEHAVIOR", HIGH)
     assert found.players == ("middle", "low", "BY_BEHAVIOR", "high")
     total = {pair: tuple(match.total) for pair, match in found.matches.items()}
-    won, drawn, lost = (20, 0, 0), (0, 20, 0), (0, 0, 20)
+    won, drawn, lost = (20, 0, 0, 0), (0, 20, 0, 0), (0, 0, 20, 0)
     assert total == {(0, 1): won, (0, 2): drawn, (0, 3): lost, (1, 2): lost, (1, 3): lost, (2, 3): lost}
     assert [found.order[0], found.order[-1]] == [3, 1]
     ratings = found.ratings
     assert ratings[3].interval[0] > ratings[0].interval[1] and ratings[0].interval[0] > ratings[1].interval[1]
     assert abs(ratings[0].mean - ratings[2].mean) < ratings[0].deviation, "equal bids"
-    assert found.record(0) == (20, 20, 20) and found.record(3, 1) == (20, 0, 0)
+    assert found.record(0) == (20, 20, 20, 0) and found.record(3, 1) == (20, 0, 0, 0)
     np.testing.assert_array_equal(found.shares()[0], [np.nan, 1.0, np.nan, 0.0])
+
+
+def test_games_that_have_not_ended_in_time_are_told_apart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    line = ["tournament", LOW, HIGH, "--env", f"{BIDS}:make_long", "--games", "4", "--out", str(tmp_path / "out")]
+    for longest, text in (("3", "0 : 4, 0 drawn"), ("2", "0 : 0, 4 drawn, 4 of them cut after 2 decisions")):
+        with quick_compilation():
+            assert main([*line, "--longest", longest]) == 0
+        assert capsys.readouterr().out.splitlines()[0] == f"low : high  {text}"
 
 
 def test_sides_are_exchanged(tmp_path: Path) -> None:
@@ -184,12 +192,12 @@ def test_the_command_writes_table_and_files(tmp_path: Path, capsys: pytest.Captu
     assert worst[:2] == ["2", "low"] and worst[5:10] == ["0", "0", "4", "0", "%"]
     told = json.loads((out / "tournament.json").read_text())
     assert told["environment"] == ENV and [of["name"] for of in told["players"]] == ["high", "low"]
-    side = {"won": 0, "drawn": 0, "lost": 2}
-    match = {"first": "low", "second": "high", "won": 0, "drawn": 0, "lost": 4}
+    side = {"won": 0, "drawn": 0, "lost": 2, "cut": 0}
+    match = {"first": "low", "second": "high", "won": 0, "drawn": 0, "lost": 4, "cut": 0}
     assert told["matches"] == [match | {"on_first_side": side, "on_second_side": side}]
     assert told["players"][0]["low"] < told["players"][0]["rating"] < told["players"][0]["high"]
     rows = list(csv.reader((out / "games.csv").read_text().splitlines()))
-    assert rows[1:] == [["low", "high", "0", "0", "0", "2"], ["low", "high", "1", "0", "0", "2"]]
+    assert rows[1:] == [["low", "high", "0", "0", "0", "2", "0"], ["low", "high", "1", "0", "0", "2", "0"]]
     assert (out / "tournament.png").read_bytes()[:4] == b"\x89PNG"
 
 
