@@ -83,8 +83,10 @@ class Episodes:
         self._mates = np.zeros((0, 0), np.float64)  # [B, A]: individual rewards of the others of the row
         self._open = np.zeros((0, 0), bool)  # [B, A], asked in an earlier message: a decision awaits its outcome
         self._asked: list[tuple[int, int]] = []  # first asked in this message
-        # [B, A, 2]: own and group reward of this message; the latter is NaN where it has rewarded no decision.
-        self._paid = np.zeros((0, 0, 2), np.float64)
+        self._paid = np.zeros((0, 0), np.float64)  # [B, A], individual rewards of this message
+        # Places whose decisions this message has rewarded, members of a row then, and their rewards.
+        self._rewarded: list[tuple[Places, int, np.ndarray]] = []
+        self._newest: dict[tuple[int, int], float] = {}  # group rewards of this message by slot, once somebody asks
         self._over: list[tuple[int, float, list[float], int]] = []  # row, own reward, records and place in them
         self._moved: list[tuple[tuple[int, int], SoFar]] = []  # into another slot with this message
         self._teams = TeamReturns[tuple[int, int], Team](self._received)  # members are slots
@@ -100,7 +102,7 @@ class Episodes:
         """Make room; contents keep their place."""
         self.sums, self.lengths = fit(self.sums, rows, members), fit(self.lengths, rows, members)
         self._mates, self._open, self._paid = (fit(x, rows, members) for x in (self._mates, self._open, self._paid))
-        self._by_place = tuple(x.reshape(-1) for x in (pairs(self.sums), self.lengths, pairs(self._paid)))
+        self._by_place = tuple(x.reshape(-1) for x in (pairs(self.sums), self.lengths, self._paid))
 
     def start(
         self,
@@ -125,7 +127,7 @@ class Episodes:
             self._moved.append((slot, so_far))
         if own:
             self._undecided[slot] = own
-        founds = self._join(slot, source, group_id, kind)
+        founds = self._join(slot, source, group_id, kind, brought=0.0 if so_far is None else float(so_far.rewards[1]))
         if group and founds:  # what comes with others, older members are told too
             team = source.team(group_id)
             self._team_undecided[team] = max(group, self._team_undecided.get(team, 0.0), key=abs)
@@ -142,7 +144,7 @@ class Episodes:
             length=int(self.lengths[slot]),
             mates=float(self._mates[slot]),
             row=slot[0],
-            paid=float(self._paid[slot][0]),
+            paid=float(self._paid[slot]),
             undecided=self._undecided.pop(slot, 0.0),
         )
 
@@ -159,7 +161,8 @@ class Episodes:
         sums, lengths, paid = self._by_place
         sums[slots] += pairs(rewards)
         lengths[slots] += 1
-        paid[slots] = pairs(rewards)
+        paid[slots] = rewards[:, 0]
+        self._rewarded.append((slots, self.lengths.shape[1], rewards))
 
     def end(
         self, slots: Places, ended: TerminalSteps, index: np.ndarray, *, kind: int = 0, worker: int = 0
@@ -175,7 +178,8 @@ class Episodes:
         self._open[rows, members] = False
         sums, lengths = self.sums[rows, members], self.lengths[rows, members]
         places = list(zip(rows.tolist(), members.tolist(), strict=True))
-        teams = [self._teams.end(slot, group) for slot, group in zip(places, rewards[:, 1].tolist(), strict=True)]
+        received = map(Received, sums[:, 1].tolist(), rewards[:, 1].tolist(), lengths.tolist())
+        teams = list(map(self._teams.end, places, received))
         mates = self._mates[rows, members].tolist()
         self._over += [
             (row, own, mates, i) for i, (row, own) in enumerate(zip(rows.tolist(), rewards[:, 0].tolist(), strict=True))
@@ -219,21 +223,22 @@ class Episodes:
 
         Also for those of members that ended with it: all of them acted in the state that the reward belongs to.
         """
-        paid = self._paid[..., 0]
-        if self._open.shape[1] > 1 and (self._over or self._moved or np.count_nonzero(paid)):
-            earned = paid.sum(-1)
+        if self._open.shape[1] > 1 and (self._over or self._moved or np.count_nonzero(self._paid)):
+            earned = self._paid.sum(-1)
             for row, own, _, _ in self._over:
                 earned[row] += own
-            self._mates += np.where(self._open, earned[:, None] - paid, 0.0)
+            self._mates += np.where(self._open, earned[:, None] - self._paid, 0.0)
             for row, own, mates, place in self._over:
                 mates[place] += float(earned[row]) - own
             for slot, so_far in self._moved:
                 self._mates[slot] += float(earned[so_far.row]) - so_far.paid
-        for joining in self._joining:
-            self._join(*joining)
+        for slot, source, group_id, kind in self._joining:
+            self._join(slot, source, group_id, kind, brought=float(self.sums[slot][1]))
         self._joining.clear()
         self._teams.message_over()
-        pairs(self._paid)[:] = complex(0.0, np.nan)
+        self._rewarded.clear()
+        self._newest.clear()
+        self._paid[:] = 0.0
         self._over.clear()
         self._last.clear()
         self.others.clear()
@@ -242,13 +247,16 @@ class Episodes:
             self._open[tuple(np.array(self._asked, np.int64).T)] = True
             self._asked.clear()
 
-    def _join(self, slot: tuple[int, int], source: Source, group_id: int, kind: int) -> bool:
-        """Add an agent to its team, if it has one. Return whether it founds the team."""
+    def _join(self, slot: tuple[int, int], source: Source, group_id: int, kind: int, brought: float = 0.0) -> bool:
+        """Add an agent to its team, if it has one. Return whether it founds the team.
+
+        brought: group rewards that it received before.
+        """
         if group_id == NO_GROUP:
             return False
         team = source.team(group_id)
         self._kinds.setdefault(team, set()).add(kind)
-        return self._teams.join(slot, team)
+        return self._teams.join(slot, team, brought)
 
     def _leave_team(self, slot: tuple[int, int]) -> None:
         team = self._teams.leave(slot)
@@ -261,5 +269,8 @@ class Episodes:
         self._team_undecided.pop(team, None)
 
     def _received(self, slot: tuple[int, int]) -> Received:
-        newest = float(self._paid[slot][1])
-        return Received(float(self.sums[slot][1]), None if np.isnan(newest) else newest, int(self.lengths[slot]))
+        if self._rewarded and not self._newest:
+            for slots, members, rewards in self._rewarded:
+                where = zip(*(x.tolist() for x in np.divmod(slots, members)), strict=True)
+                self._newest.update(zip(where, rewards[:, 1].tolist(), strict=True))
+        return Received(float(self.sums[slot][1]), self._newest.get(slot), int(self.lengths[slot]))

@@ -40,6 +40,10 @@ class _Receipt(NamedTuple):
     newest: float  # received with this message
     decisions: int
 
+    def rank(self) -> tuple[int, float, int]:
+        """Return by what the member that knows best is found."""
+        return self.trust, abs(self.newest), self.decisions
+
 
 class TeamReturns(Generic[Member, Team]):
     """Members of the living teams, and what each team has earned.
@@ -53,20 +57,31 @@ class TeamReturns(Generic[Member, Team]):
         self._team_of: dict[Member, Team] = {}
         self._members: dict[Team, dict[Member, None]] = {}  # living ones, in the order of their coming
         self._ended: dict[Team, list[_Receipt]] = {}  # with this message
-        self._newcomers: dict[Member, bool] = {}  # with this message; True: it founded its team
-        self._before: dict[Member, tuple[float, _Trust]] = {}  # first two fields of its receipt
+        self._founders: dict[Team, None] = {}  # teams that this message has founded
+        self._late: dict[Member, None] = {}  # came with this message to a team that was there
+        self._before: dict[Member, tuple[float, _Trust]] = {}  # first two fields of a receipt, where not 0 and SURE
         self._unsure: dict[Member, None] = {}  # members whose receipt is not SURE
 
-    def join(self, member: Member, team: Team) -> bool:
-        """Add a member to a team, after those that end with this message. Return whether it founds the team."""
-        mates = self._members.setdefault(team, {})
-        founds = all(self._newcomers.get(mate, False) for mate in mates)
-        mates[member], self._team_of[member], self._newcomers[member] = None, team, founds
+    def join(self, member: Member, team: Team, brought: float = 0.0) -> bool:
+        """Add a member to a team, after those that end with this message. Return whether it founds the team.
+
+        brought: what it has received in other teams, part of its total.
+        """
+        mates = self._members.get(team)
+        if mates is None:
+            mates = self._members[team] = {}
+            self._founders[team] = None
+        mates[member], self._team_of[member] = None, team
+        founds = team in self._founders
+        if not founds:
+            self._late[member] = None
+        elif brought:
+            self._before[member] = -brought, _Trust.SURE
         return founds
 
-    def end(self, member: Member, newest: float) -> Team | None:
-        """Remove a member that ended, paid `newest` with this message. Return its team; None: it had none."""
-        receipt = self._receipt(member, newest)
+    def end(self, member: Member, received: Received) -> Team | None:
+        """Remove a member that ends with this message. Return its team; None: it had none."""
+        receipt = self._receipt(member, received)
         team = self.leave(member)
         if team is not None:
             self._ended.setdefault(team, []).append(receipt)
@@ -74,9 +89,10 @@ class TeamReturns(Generic[Member, Team]):
 
     def leave(self, member: Member) -> Team | None:
         """Remove a member that lives on elsewhere, or is lost. Return its team; None: it had none."""
-        self._before.pop(member, None)
-        self._unsure.pop(member, None)
-        self._newcomers.pop(member, None)
+        if self._before or self._late:  # mostly nobody
+            self._before.pop(member, None)
+            self._unsure.pop(member, None)
+            self._late.pop(member, None)
         team = self._team_of.pop(member, None)
         if team is not None:
             del self._members[team][member]
@@ -101,18 +117,19 @@ class TeamReturns(Generic[Member, Team]):
         An older member tells, as soon as one message pays both of them.
         """
         known: dict[Team, tuple[float, _Trust]] = {}
-        for member in [*self._newcomers, *self._unsure] if self._newcomers or self._unsure else ():
-            team, so_far, founded = self._team_of[member], self._received(member), self._newcomers.get(member, False)
-            if not founded and team not in known:
+        for member in [*self._late, *self._unsure]:
+            team, so_far = self._team_of[member], self._received(member)
+            if team not in known:
                 known[team] = self._known(team)
-            earned, trust = (0.0, _Trust.SURE) if founded else known[team]
-            if member not in self._newcomers and (so_far.newest is None or trust <= self._before[member][1]):
+            earned, trust = known[team]
+            if member not in self._late and (so_far.newest is None or trust <= self._before[member][1]):
                 continue
             self._before[member] = earned - so_far.total, trust
             self._unsure[member] = None
             if trust is _Trust.SURE:
                 del self._unsure[member]
-        self._newcomers.clear()
+        self._late.clear()
+        self._founders.clear()
         self._ended.clear()
 
     def _known(self, team: Team) -> tuple[float, _Trust]:
@@ -121,16 +138,17 @@ class TeamReturns(Generic[Member, Team]):
         Those count whom the message has paid or ended; the best paid one, for who ends in the middle of a step does not
         get what the others get after that; of equals the longest-lived.
         """
-        older = [(mate, self._received(mate)) for mate in self._members[team] if mate not in self._newcomers]
-        paid = [self._receipt(mate, of.newest) for mate, of in older if of.newest is not None]
+        older = [(mate, self._received(mate)) for mate in self._members[team] if mate not in self._late]
+        paid = [self._receipt(mate, received) for mate, received in older if received.newest is not None]
         told = paid + self._ended.get(team, [])
-        silent = [self._receipt(mate, 0.0) for mate, _ in older]
-        best = max(told or silent, key=lambda one: (one.trust, abs(one.newest), one.decisions))
+        best = max(told or [self._receipt(*one) for one in older], key=_Receipt.rank)
         lives_on = any(one.trust is best.trust for one in paid)
         trust = best.trust if lives_on else min(best.trust, _Trust.NEARLY)
         return best.before + best.total, trust if told else _Trust.GUESSED
 
-    def _receipt(self, member: Member, newest: float) -> _Receipt:
-        before, trust = self._before.get(member, (0.0, _Trust.SURE))
-        total, _, decisions = self._received(member)
-        return _Receipt(before, trust, total, newest, decisions)
+    def _receipt(self, member: Member, received: Received) -> _Receipt:
+        total, newest, decisions = received
+        return _Receipt(*self._before.get(member, _FOUNDER), total, newest or 0.0, decisions)
+
+
+_FOUNDER = 0.0, _Trust.SURE

@@ -223,7 +223,7 @@ class EpisodeTracker:
     def _end_life(self, record: AgentRecord, own: float, group: float) -> None:
         """Pay an agent that leaves its episode."""
         self._pay(record, own, group)
-        self._teams.end(record, group)
+        self._teams.end(record, self._received(record))
 
     def _received(self, record: AgentRecord) -> Received:
         return Received(record.group_return, self._paid.get(record), record.decisions)

@@ -24,7 +24,7 @@ from jaxrl.algorithms.interface import Metrics, TrainState
 from jaxrl.algorithms.policy_gradient import CLONING, with_clones
 from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
-from jaxrl.artifacts.metrics.step_clock import crossed_multiple
+from jaxrl.artifacts.metrics.step_clock import due
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
 from jaxrl.demonstrations import Demonstration, decisions, remembered
 from jaxrl.demonstrations.columns import keep_in
@@ -160,7 +160,7 @@ def _held_out_of(found: Demonstration, seed: int) -> np.ndarray:
 
 def _run(study: _Study, recorder: HostRecorder, interrupt: Interrupt) -> None:
     """Turns until the end; saves on every way out."""
-    behavior, cause, freq = study.behavior, None, study.behavior.settings.summary_freq
+    behavior, cause = study.behavior, None
     recorder.load(behavior)
     elsewhere = recorder.settings.checkpoint_settings.initialize_from or behavior.settings.init_path
     if behavior.step == 0 and not elsewhere:
@@ -173,7 +173,7 @@ def _run(study: _Study, recorder: HostRecorder, interrupt: Interrupt) -> None:
             before = behavior.step
             with recorder.timers(nodes.UPDATE_POLICY):
                 told = _learn(behavior, turn, study.cloning.size)
-            if crossed_multiple(before, study.cloning.size, freq) is not None:
+            if due(behavior.settings, before, behavior.step).summary is not None:
                 told |= _held_out(study, loss)
                 log.info("%s. Step: %d. %s", behavior.name, behavior.step, _in_words(told))
             recorder.updated(behavior, told)

@@ -17,6 +17,7 @@ from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.store import read_info
 from jaxrl.artifacts.metrics.statistics import Summary
 from jaxrl.envs.workers.pool import EnvPool
+from jaxrl.envs.workers.restarts import RestartLimits
 from jaxrl.settings import RunSettings, SettingsError, behavior_settings_for
 from jaxrl.settings.records import CUT
 from jaxrl.training.host.behavior import make_behavior
@@ -25,7 +26,7 @@ from jaxrl.training.host.launch import launched
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.run import train
 from jaxrl.training.interrupt import Interrupt
-from jaxrl.types import NOTHING, EnvMessage, JaxrlError
+from jaxrl.types import NOTHING, CopyFault, EnvMessage, JaxrlError
 from tests.artifacts.test_csv_file import rows
 from tests.envs.toy_env import ToyEnv, ToySettings
 from tests.envs.uneven_env import UNEVEN, Uneven
@@ -164,7 +165,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
     def played(
         make: Callable[[int], ToyEnv], options: Any, own: Any = NOTHING, changes: Any = None, times: int = 1
     ) -> dict[str, Summary]:
-        pools = partial(EnvPool, make, 1, inline=True, wait=False)
+        pools = partial(EnvPool, make, 1, inline=True, wait=False, limits=RestartLimits(lifetime=-1, rate=-1))
         monkeypatch.setattr("jaxrl.training.host.evaluation.evaluation_pool", lambda *_: pools())
         toy = {"trainer_type": "ppo", "evaluation": {"interval": 20, **options}, **own}
         settings = configured(tmp_path, changes=changes, Toy=toy)
@@ -241,6 +242,29 @@ def test_what_is_missing_begins_with_another_reset_or_is_told(play: Play, log: A
     found = play(lambda worker: Leaving(worker, ALONE, good=True), {"episodes": 4, "max_length": 30})
     assert (found[LENGTH].count, found[CUT].value) == (2, 0.0)
     assert "Toy: 2 of 4 evaluation episodes were played, the next one did not begin within 30 steps" in log.text
+
+
+class Breaking(ToyEnv):
+    """With the fourth step its first area fails, and begins anew."""
+
+    faults: tuple[CopyFault, ...] = ()
+
+    def _advance(self, areas: list[Any]) -> list[tuple[Any, ...]]:
+        if areas[0].clock == 3 and areas[0].episode == 1:
+            lost = [agent.agent_id for agent in areas[0].members]
+            self._begin(areas[0])
+            areas[0].clock = -1
+            self.faults = (CopyFault("fell over", {"Toy?team=0": lost}),)
+        return super()._advance(areas)
+
+    def _result(self, ended: Any) -> EnvMessage:
+        faults, self.faults = self.faults, ()
+        return super()._result(ended)._replace(faults=faults)
+
+
+def test_an_episode_that_breaks_off_is_played_again(play: Play) -> None:
+    found = play(lambda worker: Breaking(worker, ALONE), {"episodes": 2, "max_length": 30})
+    assert (found[CUT].value, found[LENGTH].values) == (0.0, (7.0, 7.0))
 
 
 def test_agents_that_vanish_are_cut_in_time(play: Play) -> None:
