@@ -121,8 +121,8 @@ def test_r13_r17_m19_x13_order_of_the_callbacks_and_their_numbers(
     """One area, a team of two, 5 decisions an episode, pieces of 3 decisions; also X8 X9 X10 R57 B7.
 
     Within a message: step, trajectories, end of the old episode; created, start of the new one. A summary at 100 agent
-    steps is made of the episodes that ended before: the tenth ends with the decisions up to 100, so that numbers 0 to 8
-    are in the first one. The window holds 4 of them: 5, 6, 7, 8.
+    steps is made of the episodes that have ended: the tenth ends with the decisions up to 100, so that numbers 0 to 9
+    are in the first one. The window holds 4 of them: 6, 7, 8, 9.
 
     X3 M18: updates come after more than 69 decisions: with the messages that end episodes 6 (70) and 13 (140).
     """
@@ -164,9 +164,9 @@ def test_r13_r17_m19_x13_order_of_the_callbacks_and_their_numbers(
     assert episode.policy_for(agent.agent_id) == "Toy" and episode.is_done(agent.agent_id) and agent.is_done
     assert cut.reward.sum() + rest[1].reward.sum() == pytest.approx(agent.own_return)
     shown = values(tmp_path / "results" / "two" / "Toy")[100]
-    totals = [episode.total_return for episode in recording.ended[5:9]]
-    assert shown["Custom/number"] == 6.5 and shown["Custom/number Min"] == 5.0 and shown["Custom/number Max"] == 8.0
-    assert shown["Custom/numbers"] == 7.0 and shown["Custom/numbers_hist"] == 8
+    totals = [episode.total_return for episode in recording.ended[6:10]]
+    assert shown["Custom/number"] == 7.5 and shown["Custom/number Min"] == 6.0 and shown["Custom/number Max"] == 9.0
+    assert shown["Custom/numbers"] == 8.0 and shown["Custom/numbers_hist"] == 8
     assert shown["Episode/Return"] == pytest.approx(np.mean(totals), rel=1e-6)
     assert shown["Episode/Return Min"] == pytest.approx(min(totals), rel=1e-6)
     assert shown["Episode/Return Max"] == pytest.approx(max(totals), rel=1e-6)

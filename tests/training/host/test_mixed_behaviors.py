@@ -109,8 +109,8 @@ def test_b18_b23_p22_one_is_done_while_two_teams_that_take_turns_go_on(
 ) -> None:
     """Fast has two decisions a message, the two teams of Chess 8 in 8 messages: 80 are passed with message 82.
 
-    Fast is done with 26 messages of them, and goes on to be counted and shown. A summary comes before the episodes of
-    its message are counted: message 10 brings Fast's step 20, when only those of message 5 have ended.
+    Fast is done with 26 messages of them, and goes on to be counted and shown: also with step 50, its last. A summary
+    has the episodes of its message: message 10 brings Fast's step 20, when those of messages 5 and 10 have ended.
     Chess has step 8k with message 8k, and then k times 8 and i - 1 with message 8k + i: 20 with 21, 60 with 61.
     """
     with caplog.at_level(logging.INFO, "jaxrl"):
@@ -118,18 +118,18 @@ def test_b18_b23_p22_one_is_done_while_two_teams_that_take_turns_go_on(
     fast, chess = shown(run, "Fast"), shown(run, "Chess")
     assert (last_step(run, "Fast"), last_step(run, "Chess")) == (2 * 82, 80 + 1)
 
-    labels = list(range(20, 161, 20))
-    assert fast.episodes == {label: 2 if label == 20 else 4 for label in labels}
+    labels = sorted([*range(20, 161, 20), 50])
+    assert fast.episodes == {label: 2 if label in (50, 60) else 4 for label in labels}
     assert fast.values[RETURN] == dict.fromkeys(labels, 5.0) == fast.values["Policy/Extrinsic Reward"]
     assert fast.values[LENGTH] == dict.fromkeys(labels, 4.0)
-    assert fast.values[MESSAGES] == {label: 11.0 if label == 20 else 10.0 for label in labels}
+    assert fast.values[MESSAGES] == {20: 11.0, 50: 5.0, 60: 5.0} | dict.fromkeys([40, *labels[4:]], 10.0)
     assert list(fast.values["Losses/Policy Loss"]) == [20, 40], (
         "updates have more than 16 decisions: with steps 18 and 36"
     )
     assert list(fast.values["Policy/Entropy"]) == labels == list(fast.values["Policy/Extrinsic Value Estimate"])
-    assert lines_of(caplog, "Fast") == [(label, "Training." if label <= 40 else "Not Training.") for label in labels]
+    assert lines_of(caplog, "Fast") == [(label, "Training." if label <= 50 else "Not Training.") for label in labels]
 
-    assert chess.episodes == {20: 4, 40: 4, 60: 6, 80: 4}, "of both teams, in one statistic"
+    assert chess.episodes == {20: 4, 40: 6, 60: 4, 80: 6}, "of both teams, in one statistic"
     assert chess.values[RETURN] == dict.fromkeys((20, 40, 60, 80), 0.0), "one wins, one loses"
     assert chess.values[LENGTH] == dict.fromkeys((20, 40, 60, 80), 3.0)
     assert lines_of(caplog, "Chess") == [(label, "Training.") for label in (20, 40, 60, 80)]
