@@ -1,7 +1,8 @@
 """More or shorter pages for a buffer that holds something already: what is needed when few rows become many.
 
 One agent that is alone for a while has one long page. If five hundred more arrive, a page of that length for each would
-take hundreds of times the room that is needed. Happens seldom, so it is done by hand with numpy.
+take hundreds of times the room that is needed. Happens seldom, so it is done with NumPy: JAX would compile a small
+program for each array and shape, and keep it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from jaxrl.rollout.buffer.cells import pack, unpack
 from jaxrl.rollout.buffer.pages import MESSAGE, Pages
-from jaxrl.rollout.buffer.trajectory_state import NO_DECISION, TrajectoryState, clock_of
+from jaxrl.rollout.buffer.trajectory_state import CLOCK, NO_DECISION, TrajectoryState
 
 
 class Piece(NamedTuple):
@@ -132,27 +133,29 @@ def resize(state: TrajectoryState, *, capacity: int, pages: int, members: int, f
     `fresh` are the pages of rows that are new, one each, not given out before. Raises AssertionError for fewer pages or
     members than there are.
     """
-    states, old_pages, old_members = state.shape
+    _, old_pages, old_members = state.shape
     chex.assert_scalar_non_negative(pages - old_pages)
     chex.assert_scalar_non_negative(members - old_members)
-    more_members = (0, members - old_members)
-
-    def room(x: jax.Array) -> jax.Array:
-        widths = [(0, max(capacity - states, 0)), (0, pages - old_pages), more_members] + [(0, 0)] * (x.ndim - 3)
-        return jnp.pad(x[:capacity], widths)
-
-    fresh = jnp.asarray(fresh, jnp.int32)
+    fresh = np.asarray(fresh, np.int32)
     chex.assert_rank(fresh, 1)
-    more_rows = (0, len(fresh))
+    old_rows = state.clock.shape[1]
+    rows = old_rows + len(fresh)
+    clock = _padded(state.clock, CLOCK, rows, members)
+    size, open_at, _, page, _ = clock
+    size[:], page[:] = size[:, :1], page[:, :1]  # they stand in every member
+    page[old_rows:] = fresh[:, None]
+    open_at[old_rows:] = open_at[:, old_members:] = NO_DECISION
     return TrajectoryState(
-        stored=jax.tree.map(room, state.stored),
-        carry=jax.tree.map(lambda x: jnp.pad(x, [more_rows, more_members] + [(0, 0)] * (x.ndim - 2)), state.carry),
-        clock=clock_of(
-            jnp.pad(state.size, more_rows),
-            jnp.pad(state.open_at, (more_rows, more_members), constant_values=NO_DECISION),
-            jnp.pad(state.age, (more_rows, more_members)),
-            jnp.concatenate([state.page, fresh]),
-            jnp.pad(state.mates_reward, (more_rows, more_members)),
-        ),
+        stored=jax.tree.map(lambda x: jnp.asarray(_padded(x, capacity, pages, members)), state.stored),
+        carry=jax.tree.map(lambda x: jnp.asarray(_padded(x, rows, members)), state.carry),
+        clock=jnp.asarray(clock),
         layout=state.layout,
     )
+
+
+def _padded(x: jax.Array, *lead: int) -> np.ndarray:
+    """The array with first axes of these lengths: contents in their place, zeros behind them."""
+    old = np.asarray(x)[tuple(map(slice, lead))]
+    new = np.zeros((*lead, *old.shape[len(lead) :]), old.dtype)
+    new[tuple(map(slice, old.shape[: len(lead)]))] = old
+    return new
