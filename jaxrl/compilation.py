@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import logging
 import os
 from functools import cache
@@ -73,3 +75,9 @@ def cache_by_default() -> None:
     """`enable_compilation_cache` for programs that Python asks for, unless `BY_DEFAULT` is off."""
     if BY_DEFAULT:
         enable_compilation_cache()
+
+
+def release_memory() -> None:
+    """Give memory that is free within the process back to the system: a compiler leaves hundreds of MiB. Linux only."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -49,3 +49,25 @@ def test_a_cache_of_the_users_own_stays(tmp_path: Path) -> None:
         "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)"
     )
     assert after(tmp_path, before) == (str(own), ["own"])
+
+
+FREED = """
+import ctypes, psutil
+from jaxrl.compilation import release_memory
+libc = ctypes.CDLL("libc.so.6")
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+pieces = [libc.malloc(50_000) for _ in range(2000)]
+for piece in pieces:
+    ctypes.memset(ctypes.c_void_p(piece), 1, 50_000)
+for piece in pieces[:-1]:  # the last one keeps the heap from shrinking by itself
+    libc.free(piece)
+before = psutil.Process().memory_info().rss
+release_memory()
+print(before - psutil.Process().memory_info().rss > 80_000_000)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+def test_what_is_free_within_the_process_is_given_back() -> None:
+    place = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run([sys.executable, "-c", FREED], env=place, capture_output=True, text=True).stdout == "True\n"

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms.interface import Algorithm, Counts, Metrics, PolicyState, TrainState, acting, store_rollout
+from jaxrl.compilation import release_memory
 from jaxrl.rollout.buffer import trajectory, whole_episodes
 from jaxrl.rollout.buffer.trajectory_state import TrajectoryState, rollout_of
 from jaxrl.rollout.rollout import Rollout
@@ -168,6 +169,7 @@ def compile_ahead(name: str, program: Any, *arguments: Any) -> Future[Any] | Non
     def work() -> Any:
         began = time.perf_counter()
         compiled = program.lower(*shapes).compile()
+        release_memory()
         log.info("%s: the update is compiled, which took %.1f s.", name, time.perf_counter() - began)
         return compiled
 
