@@ -8,9 +8,9 @@
                 env.set_actions(behavior, continuous=np.zeros((n, env.specs[behavior].action.continuous_size)))
             steps = env.step()
 
-`steps[behavior].deciding` holds the agents that ask for an action, `.ended` those whose episode is over: an agent id
-names one episode, so that an agent may stand in `ended` and, begun anew, under another id in `deciding`. All are numpy
-arrays with one row per agent (`jaxrl.types.BehaviorMessage`). No JAX is imported.
+`steps[behavior].deciding` holds the agents that ask for an action, `.ended` those whose episode is over. An agent id
+names an agent, not an episode: one that begins anew stands in both, under the same id. All are numpy arrays with one
+row per agent (`jaxrl.types.BehaviorMessage`). No JAX is imported.
 """
 
 from __future__ import annotations

@@ -30,9 +30,10 @@ class BadDataError(EnvironmentFailure):
 class HostEnv(Protocol):
     """One environment with any number of agents, as seen by a worker.
 
-    An agent id names one episode of one agent and is unique within one environment for its whole life, except that a
-    reset may keep the ids of the episodes that it discards. A group id names a team; it may change from one request of
-    an agent to the next, and may be used again for another team.
+    An agent id names one agent at a time of one environment. It may stay with the agent over episodes, as Unity's do:
+    one that ends may ask under the same id in the same message, and that is its next episode. A reset may keep ids too.
+    A group id names a team; it may change from one request of an agent to the next, and may be used again for another
+    team.
     """
 
     @property

@@ -94,8 +94,8 @@ class Player:
     def act(self, message: BehaviorMessage) -> Action:
         """Actions for those who ask, in their order; those who ended are forgotten."""
         ended, asking = message.ended, message.deciding
-        known = [*zip(ended.agent_id, ended.reward, ended.group_reward, strict=True)]
-        known += [*zip(asking.agent_id, asking.reward, asking.group_reward, strict=True)]
+        known = [*zip(asking.agent_id, asking.reward, asking.group_reward, strict=True)]
+        known += [*zip(ended.agent_id, ended.reward, ended.group_reward, strict=True)]  # of an id in both: its ending
         paid = {self._rows[int(who)]: pay for who, *pay in known if int(who) in self._rows}
         for who in ended.agent_id:
             self._rows.pop(int(who), None)

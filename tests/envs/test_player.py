@@ -99,10 +99,10 @@ def test_an_episode_as_mlagents_sees_it(tmp_path):
         assert deciding.agent_id.tolist() == [1, 2, 4, 5]
 
         act(4)
-        deciding, ended = act(4)  # the rest is cut off, and new ones begin in the same message
+        deciding, ended = act(4)  # the rest is cut off, and asks again in the same message; the others are new
         assert ended.agent_id.tolist() == [1, 2, 4, 5] and ended.interrupted.all()
         assert ended.obs[0][:, 2].tolist() == [4.0] * 4 and ended.group_reward.tolist() == [10.0] * 4
-        assert deciding.agent_id.tolist() == [6, 7, 8, 9, 10, 11] and not deciding.reward.any()
+        assert deciding.agent_id.tolist() == [6, 1, 2, 7, 4, 5] and not deciding.reward.any()
         assert deciding.obs[0][:, 2:].tolist() == [[0.0] * 3] * 6
         assert [value for value, _ in stats.get_and_reset_stats()["Countdown/Areas"]] == [0.0, 1.0]
 
@@ -125,9 +125,9 @@ def test_between_two_decisions_rewards_are_summed_and_ends_come_alone(tmp_path):
         ([0, 1, 2], []),  # reset
         ([], [0], [2.0], [1.0]),  # step 2: member 0 ends with the rewards of two steps, its action repeated
         ([1, 2], []),  # step 3: a decision is due
-        ([], [1, 2], [1.0, 1.0], [1.0, 1.0]),  # step 4: cut off; the new agents wait for the next decision
-        ([4, 5], [3], [2.0], [0.0]),  # step 6: agent 3 ends before it ever decided, its mates are due
-        ([], [4, 5], [2.0, 2.0], [1.0, 1.0]),  # step 8
+        ([], [1, 2], [1.0, 1.0], [1.0, 1.0]),  # step 4: cut off; they go on with the next decision
+        ([1, 2], [3], [2.0], [0.0]),  # step 6: agent 3 ends before it ever decided, its mates are due
+        ([], [1, 2], [2.0, 2.0], [1.0, 1.0]),  # step 8
     ]
 
 
@@ -173,16 +173,17 @@ def test_teams_are_behaviors_of_their_own(tmp_path):
         late = [([], []), *everybody[1:]]
         assert seen == [everybody, everybody, [([], [0, 3]), *late[1:]], late]  # team 0 ends alone, then is silent
         deciding, ended = environment.get_steps(names[2])
-        assert ended.agent_id.tolist() == [2, 5] and deciding.agent_id.tolist() == [8, 11]
+        assert ended.agent_id.tolist() == [2, 5] and deciding.agent_id.tolist() == [2, 5]
 
 
-def test_a_second_reset_begins_new_episodes_of_new_agents():
-    with RawTrainer() as trainer, countdown(trainer.port) as player:
+def test_a_reset_begins_new_episodes_of_the_same_agents_without_an_ending() -> None:
+    """As Unity's: who had ended has a new id, and what was earned since the last request comes with the next one."""
+    with RawTrainer() as trainer, countdown(trainer.port, "--decision-period", "3") as player:
         trainer.greet()
         trainer.reset()
-        trainer.act(BEHAVIOR, [REST] * MEMBERS)
+        trainer.act(BEHAVIOR, [REST] * MEMBERS)  # until step 2, with which member 0 ends
         infos = trainer.reset().unity_output.rl_output.agentInfos[BEHAVIOR].value
-        assert [(info.id, info.done, info.reward) for info in infos] == [(3, False, 0), (4, False, 0), (5, False, 0)]
+        assert [(info.id, info.done, info.reward) for info in infos] == [(3, False, 0), (1, False, 2), (2, False, 2)]
         trainer.answer(status=400)
         assert finish(player)[0] == 0
 

@@ -13,18 +13,23 @@ SPEC = BehaviorSpec(
 )
 
 
-def played(rows: int, *, ended=(), absent=(), reward: float = 0.0) -> AreasOutcome:
-    """A step of two areas; `ended` and `absent` are (area, row). Who ended is absent too; obs is 10 * area + row."""
+def played(rows: int, *, ended=(), absent=(), reward: float = 0.0, again=()) -> AreasOutcome:
+    """A step of two areas; `ended` and `absent` are (area, row). Who ended is absent too; obs is 10 * area + row.
+
+    In the areas `again` all others end, and everybody is there in the next episode.
+    """
     shape = (2, rows)
     over, away = np.zeros(shape, bool), np.zeros(shape, bool)
     for place in ended:
         over[place] = True
     for place in (*absent, *ended):
         away[place] = True
+    begun = np.isin(np.arange(2), again)
+    over, away = over | (begun[:, None] & ~away), away & ~begun[:, None]
     obs = (10 * np.arange(2)[:, None] + np.arange(rows))[..., None].astype(np.float32)
     gain = np.full(shape, reward, np.float32) * obs[..., 0]
     mask = np.ones((*shape, 9), bool)
-    return AreasOutcome(over, np.zeros(shape, bool), gain, 2 * gain, (obs,), ~away, mask, (obs,), np.zeros(2, bool), {})
+    return AreasOutcome(over, np.zeros(shape, bool), gain, 2 * gain, (obs,), ~away, mask, (obs,), begun, {})
 
 
 def started(members: int, teams: int) -> tuple[Teams, tuple]:
@@ -73,6 +78,31 @@ def test_actions_reach_the_rows_of_their_team():
     step = played(4, absent=[(0, 0)], reward=1.0)
     (first, second) = (book.absorb(step), book.ask(step, due=True))[1]
     assert second.agent_id.tolist() == [2, 3, 8, 7] and second.group_id.tolist() == [2, 2, 4, 4]  # 8 is new in its row
+
+
+def test_an_id_stays_with_its_agent_over_episodes_until_it_is_gone() -> None:
+    """Rows 0 and 1 of two areas. Agent 1 is gone before area 0 is over: another with its group comes in its place."""
+    book, _ = started(members=2, teams=1)
+    book.absorb(played(2, ended=[(0, 1)]))
+    step = played(2, absent=[(0, 1)], again=[0])
+    (ended,), (asking,) = book.absorb(step), book.ask(step, due=True)
+    assert ended.agent_id.tolist() == [0] and asking.agent_id.tolist() == [0, 4, 2, 3]
+    assert asking.group_id.tolist() == [1, 1, 2, 2]
+    step = played(2, absent=[(1, 0)], again=[0])  # who pauses keeps its id
+    (ended,), (asking,) = book.absorb(step), book.ask(step, due=True)
+    assert ended.agent_id.tolist() == [0, 4] and asking.agent_id.tolist() == [0, 4, 3]
+    step = played(2, again=[1])
+    assert book.absorb(step)[0].agent_id.tolist() == [2, 3]
+
+
+def test_an_episode_that_ends_before_its_first_decision_is_told_of_new_agents_alone() -> None:
+    """Decisions are due with the last step only. The second ending of agent 0 is not told, nor the pay that it lost."""
+    book, _ = started(members=2, teams=1)
+    told = [book.absorb(played(2, again=[0], ended=ended))[0].agent_id.tolist() for ended in ([], [], [(0, 1)])]
+    assert told == [[0, 1], [], []]
+    book, _ = started(members=2, teams=1)
+    told = [book.absorb(played(2, **step))[0].agent_id.tolist() for step in ({"ended": [(0, 1)]}, {}, {"again": [0]})]
+    assert told == [[1], [], [0, 4]], "agent 4 has come with the second step and never asked"
 
 
 def test_a_message_names_the_teams_that_have_agents_and_explains_each_once():

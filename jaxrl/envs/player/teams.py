@@ -1,8 +1,10 @@
 """Who is who in a player: ids, held actions and summed rewards of all members in all areas. Numpy only.
 
 The environment speaks in rows, E areas of A members, one team after the other where an area has several; the trainer
-speaks in agents with ids, apart for each team. One id names one episode of one agent and is never used again. A group
-id names one team of one area and stays: a Unity scene keeps one group object per team.
+speaks in agents with ids, apart for each team. An id names an agent, from its first episode until it is gone: who ends
+together with its area's episode is there again in the next one, as after Unity's `EndEpisode`. Who ends before is gone,
+as a disabled object is, and the next one in its row has an id of its own. A group id names one team of one area and
+stays: a Unity scene keeps one group object per team.
 """
 
 from __future__ import annotations
@@ -72,6 +74,8 @@ class Teams:
         groups = 1 + (first if group is None else group) + stride * np.arange(areas * teams)
         alone = members == 1 and group is None
         self._group_id = (np.full(areas * teams, NO_GROUP) if alone else groups).repeat(members).reshape(shape)
+        self._exists = np.zeros(shape, bool)  # an agent with an id, also between two episodes
+        self._silent = np.zeros(shape, bool)  # its ending was told, and it has not asked since
         self._lives = np.zeros(shape, bool)  # also while it pauses: not alive for now, and not ended
         self._reward = np.zeros(shape, np.float32)
         self._group_reward = np.zeros(shape, np.float32)
@@ -82,17 +86,27 @@ class Teams:
         )
 
     def restart(self, step: AreasOutcome) -> None:
-        """All episodes were discarded without a word: whoever is alive now is new."""
-        self._begin(step.alive)
+        """Begin new episodes of the same agents after a reset, which ends none of the earlier ones."""
+        self._clear(step.alive & ~self._lives)
+        self._hold_nothing(step.alive)
+        self._name(step.alive)
         self._lives = step.alive
 
     def absorb(self, step: AreasOutcome) -> tuple[TerminalSteps, ...]:
-        """Sum rewards, give new ids to agents that began, and return the agents that ended, with their last view."""
+        """Sum rewards, give ids to new agents, and return the agents that ended, with their last view.
+
+        One that has ended and has not asked since ends without a word.
+        """
         self._reward += step.reward
         self._group_reward += step.group_reward
-        ended = tuple(self._ended(step, np.nonzero(step.ended & team)) for team in self._team)
+        told = step.ended & ~self._silent
+        ended = tuple(self._ended(step, np.nonzero(told & team)) for team in self._team)
         self._clear(step.ended)
-        self._begin(step.alive & (step.ended | ~self._lives))
+        self._silent |= step.ended
+        self._exists &= ~step.ended | step.over[:, None]
+        begun = step.alive & (step.ended | ~self._lives)
+        self._clear(begun)
+        self._name(begun)
         self._lives = step.alive | (self._lives & ~step.ended & ~step.over[:, None])
         return ended
 
@@ -102,6 +116,7 @@ class Teams:
         deciding = tuple(self._deciding(step, np.nonzero(self._asked & team)) for team in self._team)
         self._reward[self._asked] = 0.0
         self._group_reward[self._asked] = 0.0
+        self._silent[self._asked] = False
         return deciding
 
     def decide(self, actions: Sequence[Action]) -> None:
@@ -122,15 +137,21 @@ class Teams:
         """Ids, groups, rewards and group rewards."""
         return self._agent_id[rows], self._group_id[rows], self._reward[rows], self._group_reward[rows]
 
-    def _begin(self, new: np.ndarray) -> None:
+    def _name(self, rows: np.ndarray) -> None:
+        """Give ids to those that begin in `rows` and do not exist yet."""
+        new = rows & ~self._exists
         count = int(new.sum())
         self._agent_id[new] = self._next_id + self._stride * np.arange(count)
         self._next_id += self._stride * count
-        self._clear(new)
+        self._exists |= new
+        self._silent &= ~new
 
     def _clear(self, rows: np.ndarray) -> None:
         """Nothing of an episode may leak into the next one of the row."""
         self._reward[rows] = 0.0
         self._group_reward[rows] = 0.0
+        self._hold_nothing(rows)
+
+    def _hold_nothing(self, rows: np.ndarray) -> None:
         self.actions.continuous[rows] = 0.0
         self.actions.discrete[rows] = 0

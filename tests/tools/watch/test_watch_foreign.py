@@ -189,3 +189,5 @@ def test_agents_keep_their_memory_while_others_come_and_go():
     assert act((), (5, 3, 8, 9, 10)) == [2.05, 3.03, 1.08, 1.09, 1.1]  # more rows; nothing is forgotten
     assert act((3, 8), (12, 5)) == [1.12, 3.05]  # 12 sits where somebody has left, and begins anew
     assert float(player._memory["paid"]) == 0 + 1 + 2 + (7 + 7 + 1)
+    assert act((12,), (12, 5)) == [1.12, 4.05]  # begins anew under its id, and what it is paid with its end counts
+    assert float(player._memory["paid"]) == 18 + 7 + 1
