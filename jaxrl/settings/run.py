@@ -121,8 +121,8 @@ class EnvironmentSettings(Section):
     )
     missing: Literal["carry", "truncate"] = Field(
         default="carry",
-        description="agents that vanish without an ending: carry: their decision stays open while they are fewer than "
-        "those that ask; truncate: interrupted",
+        description="agents that are silent without an ending: carry: they are waited for, unless hundreds are silent "
+        "for longer than any that came back; truncate: interrupted after missing_after messages",
     )
     missing_after: Count = Field(
         default=1000, description="messages of its environment without an agent after which missing: truncate ends it"

@@ -46,6 +46,9 @@ MUTATIONS = (
         "jnp.full_like(state.open_at, NO_DECISION),",
     ),
     Mutation(
+        "A6", "rollout/booking/overdue.py", "MORE_ROWS, MORE_BYTES = 128, 384,", "MORE_ROWS, MORE_BYTES = 128, 128,"
+    ),
+    Mutation(
         "A7",
         "rollout/booking/row_arrays.py",
         "np.where(final, np.where(interrupted, Ending.TRUNCATED, Ending.CUT), Ending.LEFT)",

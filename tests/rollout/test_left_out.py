@@ -179,10 +179,13 @@ def test_an_algorithm_that_learns_from_its_own_actions_alone_says_so() -> None:
         actor.act(asks([1], took([1], [0.0], [0])))
 
 
-@pytest.mark.parametrize(("missing", "living"), [("carry", 15), ("truncate", 33)])
+@pytest.mark.parametrize(("missing", "living"), [("carry", 471), ("truncate", 521)])
 def test_only_the_default_ends_agents_before_missing_after(missing: Any, living: int) -> None:
-    """18 agents vanish after two requests, one asks 30 times alone, then 14 come: too many for the 32 rows."""
+    """400 agents vanish after two requests, one asks 30 times alone, then 120 come: 9 too many for the 512 rows.
+
+    An eighth of those that vanished is interrupted.
+    """
     actor = acting(environment=EnvironmentSettings(missing=missing))
-    for agents in [range(18)] * 2 + [range(18, 19)] * 30 + [range(18, 33)]:
+    for agents in [range(400)] * 2 + [range(400, 401)] * 30 + [range(400, 521)]:
         actor.act(asks(list(agents)))
     assert actor.paged is not None and actor.paged.slots.living.sum() == living

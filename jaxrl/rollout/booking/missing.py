@@ -2,73 +2,23 @@
 
 After so many messages without them agents count as interrupted. With `env_settings.missing: truncate` their ending is
 written into the message at hand, before anybody else reads it: no reward, the newest observation as the last one. If
-one shows up after all, it is a new agent. By default an absent agent keeps its open decision, as in ML-Agents (U2), but
-not for ever: rows for all that ever were would cost more time and memory with each, so the slots then end those that
-are `Overdue` likewise. Numpy only.
+one shows up after all, it is a new agent. By default an absent agent keeps its open decision, as in ML-Agents (U2),
+until it has to make room (`booking.overdue`). Numpy only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from jaxrl.envs.workers.restarts import Loss
-from jaxrl.rollout.booking.occupants import Occupant, Places, Source, fit, places_of
+from jaxrl.rollout.booking.occupants import Occupant, places_of
+from jaxrl.rollout.booking.overdue import REMEMBERED
 from jaxrl.settings import EnvironmentSettings
 from jaxrl.types import BehaviorMessage, DecisionSteps, EnvMessage, TerminalSteps
-
-PATIENCE = 10
-"""An agent is overdue when it has not asked for so many times as many messages as usually lie between two requests."""
-FIRST_PATIENCE = 1000
-"""The same in messages, while nobody has asked twice."""
-FEW = 16
-"""So many overdue agents are carried in any case: there is nothing to be gained."""
-
-
-class Overdue:
-    """How long the agents in B rows of A members have not asked, in messages of their worker in which anybody did."""
-
-    def __init__(self) -> None:
-        self._messages = np.zeros(0, np.int64)  # of each worker's process, by number
-        self._numbers: dict[tuple[int, int], int] = {}  # by worker and incarnation
-        self._of = np.zeros((0, 0), np.int64)  # [B, A], number of the process that the newest request came from
-        self._at = np.zeros((0, 0), np.int64)  # [B, A], and its message
-        self._gaps, self._again = 0, 0  # messages between two requests of an agent: sum and number
-
-    def resize(self, rows: int, members: int) -> None:
-        """Make room; contents keep their place."""
-        self._of, self._at = fit(self._of, rows, members), fit(self._at, rows, members)
-
-    def message(self, sources: Iterable[Source]) -> None:
-        """Agents of these sources ask."""
-        for place in {(source.worker, source.incarnation) for source in sources}:
-            number = self._numbers.setdefault(place, len(self._numbers))
-            if number == len(self._messages):
-                self._messages = np.append(self._messages, 0)
-            self._messages[number] += 1
-
-    def asked(self, source: Source, places: Places, again: np.ndarray | slice) -> None:
-        """These agents of the newest message ask; those in `again` had asked before."""
-        if not len(places):
-            return
-        number = self._numbers[source.worker, source.incarnation]
-        now = self._messages[number]
-        before = self._at.take(places)[again]
-        self._gaps += len(before) * int(now) - int(before.sum())
-        self._again += len(before)
-        self._of.put(places, number)
-        self._at.put(places, now)
-
-    def __call__(self, alive: np.ndarray) -> np.ndarray:
-        """bool [B, A], agents that are overdue; nobody unless these are more than those that ask as usual."""
-        if not len(self._messages):
-            return np.zeros_like(alive)
-        usual = self._gaps / self._again if self._again else FIRST_PATIENCE / PATIENCE
-        silent = self._messages[self._of] - self._at
-        late, asking = alive & (silent > PATIENCE * usual), alive & (silent <= 2 * usual)
-        return late if late.sum() > max(asking.sum(), FEW) else np.zeros_like(alive)
 
 
 class _Seen(NamedTuple):
@@ -84,29 +34,38 @@ class MissingAgents:
 
     Args:
       after: as many messages in a row without an agent end its episode, at least 1.
+
+    `longest_wait`: messages after which an agent whose episode was ended so is back, the most so far; 0: none is.
     """
 
     def __init__(self, after: int) -> None:
+        self.longest_wait = 0
         self._after = after
         self._messages: dict[tuple[int, int], int] = {}  # by worker and incarnation
         self._seen: dict[tuple[int, int], dict[tuple[str, int], _Seen]] = {}
+        self._over: dict[tuple[int, int], dict[tuple[str, int], int]] = {}  # by agent, its newest request
 
     def complete(self, message: EnvMessage) -> EnvMessage:
         """The message, and endings of those that have been absent for too long."""
         place = message.worker, message.incarnation
         now = self._messages[place] = self._messages.get(place, 0) + 1
-        seen = self._seen.setdefault(place, {})
+        seen, over = self._seen.setdefault(place, {}), self._over.setdefault(place, {})
         for behavior_id, steps in message.steps.items():
             for agent in steps.ended.agent_id.tolist():
                 seen.pop((behavior_id, agent), None)
             for i, agent in enumerate(steps.deciding.agent_id.tolist()):
                 seen[behavior_id, agent] = _Seen(now, steps.deciding, i)
+            for agent in chain(*(part.agent_id.tolist() for part in steps[:2])) if over else ():
+                self.longest_wait = max(self.longest_wait, now - over.pop((behavior_id, agent), now))
         late = [agent for agent, last in seen.items() if now - last.message >= self._after]
         if not late:
             return message
         vanished: dict[str, list[tuple[int, _Seen]]] = {}
         for agent in late:
+            over[agent] = seen[agent].message
             vanished.setdefault(agent[0], []).append((agent[1], seen.pop(agent)))
+        for agent in list(over)[:-REMEMBERED]:
+            del over[agent]
         steps = dict(message.steps)
         for behavior_id, gone in vanished.items():
             steps[behavior_id] = _with_endings(steps.get(behavior_id), gone)
@@ -118,10 +77,12 @@ class MissingAgents:
         if loss.agents is None:
             self._messages.pop(place, None)
             self._seen.pop(place, None)
+            self._over.pop(place, None)
             return
         for behavior_id, ids in loss.agents.items():
             for agent in ids:
                 self._seen.get(place, {}).pop((behavior_id, agent), None)
+                self._over.get(place, {}).pop((behavior_id, agent), None)
 
 
 def missing_agents(options: EnvironmentSettings) -> MissingAgents | None:

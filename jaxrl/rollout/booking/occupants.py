@@ -95,6 +95,10 @@ class Occupants:
         """The living agents of a source by id."""
         return self._of.setdefault(source, {})
 
+    def homes(self, source: Source, agents: np.ndarray) -> list[Occupant]:
+        """Return where those of these agents live that do, ids [N]."""
+        return [home for home in map(self.of(source).get, agents.tolist()) if home is not None]
+
     def sources(self) -> list[Source]:
         """All sources that have shown an agent and are not forgotten."""
         return list(self._of)
@@ -110,11 +114,16 @@ class Occupants:
         """How many rows nobody lives in."""
         return len(self._free)
 
+    def row_of(self, source: Source, group: int) -> int | None:
+        """Return the row of a newcomer's team; None: it has none yet."""
+        return self._row_of_team.get(source.team(group)) if self.team_rows and group != NO_GROUP else None
+
     def row_for(self, source: Source, group: int) -> int | None:
         """The row of a newcomer's team, else the lowest free one, now taken; None: all are taken."""
+        row = self.row_of(source, group)
+        if row is not None:
+            return row
         team = source.team(group) if self.team_rows and group != NO_GROUP else None
-        if team is not None and team in self._row_of_team:
-            return self._row_of_team[team]
         if not self._free:
             return None
         row = heapq.heappop(self._free)

@@ -79,6 +79,7 @@ class Ingested(NamedTuple):
     finished: int  # decisions whose reward arrived, or never will: the trainer step grows by it
     episodes: list[EpisodeRecords]
     vanished: int = 0  # agents whose episode was interrupted because they had not asked for long
+    waited: int = 0  # messages that an agent was silent for which had been interrupted so and is back; 0: none is
     # Of decisions that were open before this message:
     taken: tuple[np.ndarray, Action] | None = None  # bool [B, A], and what their agents did instead [B, A, ...]
     left_out: np.ndarray | None = None  # bool [B, A], their outcome is told now, and nobody shall learn from them

@@ -1,27 +1,39 @@
 """Agents of the environments → fixed rows of the trajectory buffer. Host side, numpy only.
 
-An agent lives in a slot (row, member) from its first decision to its end; a freed slot is taken by the next agent,
-since ids name episodes and are never used twice. Its place in the row is the lowest that is free when it comes. With
-`team_rows` a row holds a whole team, and an agent whose group id changes moves to the row of its new team; otherwise
-every agent has a row of its own (A = 1). Arrays grow to the next power of two when a message needs more; the arrays
-handed out then are larger, and the caller lets the device buffer follow.
+An agent lives in a slot (row, member) from its first decision to its end; a freed slot is taken by the next agent. One
+that ends and asks in one message is the next one of its id. Its place in the row is the lowest that is free when it
+comes. With `team_rows` a row holds a whole team, and an agent whose group id changes moves to the row of its new team;
+otherwise every agent has a row of its own (A = 1). Arrays grow to the next power of two when a message needs more; the
+arrays handed out then are larger, and the caller lets the device buffer follow.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.episodes import NO_EPISODES, EpisodeRecords, Episodes, SoFar, reward_columns
-from jaxrl.rollout.booking.missing import Overdue, interrupted, limited
-from jaxrl.rollout.booking.occupants import Occupant, Occupants, Places, Source, places_of
+from jaxrl.rollout.booking.missing import interrupted, limited
+from jaxrl.rollout.booking.occupants import Occupant, Occupants, Places, Source, Team, places_of
+from jaxrl.rollout.booking.overdue import Overdue
 from jaxrl.rollout.booking.records import Gone, Ingested, Moved, OfKind
 from jaxrl.rollout.booking.row_arrays import RowArrays
 from jaxrl.rollout.booking.untrained import UntrainedDecisions, dense
 from jaxrl.settings.teams import TeamCapacityError
-from jaxrl.types import NOTHING, Action, ActionSpec, BehaviorMessage, BehaviorSpec, DecisionSteps, TerminalSteps
+from jaxrl.types import (
+    NO_GROUP,
+    NOTHING,
+    Action,
+    ActionSpec,
+    BehaviorMessage,
+    BehaviorSpec,
+    DecisionSteps,
+    TerminalSteps,
+)
 
 
 def next_power_of_two(n: int) -> int:
@@ -72,8 +84,10 @@ class Slots:
         self._discarded: dict[Source, Collection[int] | None] = {}  # ids; None: all
         self._episodes = Episodes()
         self._arrays = RowArrays(specs)
-        self._overdue = Overdue()
+        sensors = [sensor for each in specs for sensor in each.observations]
+        self._overdue = Overdue(sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in sensors) // len(specs))
         self._interrupt_overdue = interrupt_overdue
+        self._waited = 0  # as `Ingested.waited`
         # Members of each kind that there is room for.
         self.counts = [members] + [0] * len(beside) if isinstance(members, int) else list(members)
         for kind, count in enumerate(self.counts):
@@ -109,6 +123,7 @@ class Slots:
         """
         self._arrays.begin_message()
         self._moved.clear()
+        self._waited = 0
         finished = [0] * len(self.counts)
         episodes = self._end_overdue(messages)
         for kind, records in episodes:
@@ -163,6 +178,7 @@ class Slots:
             finished=sum(finished),
             episodes=[records for _, records in episodes],
             vanished=vanished,
+            waited=self._waited,
             taken=None if others else found[0],
             left_out=left_out,
             moved=self._who_moved() if self._moved else None,
@@ -222,6 +238,7 @@ class Slots:
         for source, agents in self._discarded.items():
             homes += self._occupants.forget(source, agents)
             self._cached.pop(source, None)
+            self._overdue.forget(source)
         self._discarded.clear()
         if homes:
             for home in homes:
@@ -230,32 +247,60 @@ class Slots:
         return homes
 
     def _end_overdue(self, messages: Mapping[Source, BehaviorMessage]) -> list[tuple[int, EpisodeRecords]]:
-        """Agents that vanished without an ending make room, if newcomers need it and they are the most that live here.
+        """Interrupt agents that seem to have vanished, where newcomers need their room.
 
-        They are interrupted with their newest observations. Whoever is in these messages stays.
+        They end with their newest observations. Agents of these messages stay.
         """
-        if not self._interrupt_overdue or not self._crowded(messages):  # nearly always
+        short = self._shortage(messages) if self._interrupt_overdue else None
+        if short is None:  # nearly always
             return []
-        overdue, records = self._overdue(self._arrays.alive), []
-        for source in self._occupants.sources() if overdue.any() else ():
-            steps = messages.get(source)
-            here = () if steps is None else {*steps.ended.agent_id.tolist(), *steps.deciding.agent_id.tolist()}
-            homes = self._occupants.of(source)
-            gone = {i: home for i, home in homes.items() if overdue[home.row, home.member] and i not in here}
-            if gone:
-                newest = self._arrays.newest(self._kind(source), places_of(list(gone.values()), self.members))
-                ended = interrupted(list(gone), [home.group for home in gone.values()], newest)
+        here, records = np.zeros_like(self._arrays.alive), []
+        for source, steps in messages.items():
+            for part in steps[:2]:
+                here.put(places_of(self._occupants.homes(source, part.agent_id), self.members), True)
+        gone = self._overdue.vanished(self._arrays.alive, here, *short)
+        for source in self._occupants.sources() if gone.any() else ():
+            homes = {i: home for i, home in self._occupants.of(source).items() if gone[home.row, home.member]}
+            if homes:
+                self._overdue.interrupt(source, homes)
+                newest = self._arrays.newest(self._kind(source), places_of(list(homes.values()), self.members))
+                ended = interrupted(list(homes), [home.group for home in homes.values()], newest)
                 records.append((self._kind(source), self._end(source, ended)))
         return records
 
-    def _crowded(self, messages: Mapping[Source, BehaviorMessage]) -> bool:
-        """Whether agents may need more rows or members than there are."""
-        newcomers = 0
+    def _shortage(self, messages: Mapping[Source, BehaviorMessage]) -> tuple[int, Counter[int]] | None:
+        """Return how many more rows than are free newcomers need, and how many more members by row; None: no more."""
+        newcomers: list[tuple[Source, int]] = []  # with their groups
         for source, steps in messages.items():
-            cached, homes = self._cached.get(source), self._occupants.of(source)
-            if cached is None or cached[0] != _who(steps.deciding):
-                newcomers += sum(agent not in homes for agent in steps.deciding.agent_id.tolist())
-        return newcomers > (0 if self.team_rows else self._occupants.free_rows)
+            if not self._is_cached(source, steps.deciding):
+                homes, ids = self._occupants.of(source), steps.deciding.agent_id.tolist()
+                groups = zip(ids, steps.deciding.group_id.tolist(), strict=True)
+                newcomers += [(source, group) for agent, group in groups if agent not in homes]
+        if not newcomers:
+            return None
+        leaving = {source: self._occupants.homes(source, steps.ended.agent_id) for source, steps in messages.items()}
+        if not self.team_rows:
+            rows = len(newcomers) - self._occupants.free_rows - sum(map(len, leaving.values()))
+            return (rows, Counter()) if rows > 0 else None
+        staying = self._arrays.alive.copy()
+        for homes in leaving.values():
+            staying.put(places_of(homes, self.members), False)
+        coming: Counter[tuple[int, int]] = Counter()  # by row and kind
+        teams: set[Team] = set()
+        lone = 0
+        for source, group in newcomers:
+            row = self._occupants.row_of(source, group)
+            if row is not None:
+                coming[row, self._kind(source)] += 1
+            elif group == NO_GROUP:
+                lone += 1
+            else:
+                teams.add(source.team(group))
+        rows = len(teams) + lone - int(np.count_nonzero(~staying.any(-1)))
+        members: Counter[int] = Counter()
+        for (row, kind), count in coming.items():
+            members[row] += max(count - int(np.count_nonzero(~staying[row, self.columns(kind)])), 0)
+        return (rows, +members) if rows > 0 or +members else None
 
     def _move(self, source: Source, steps: BehaviorMessage) -> int:
         """Agents that ask under another group id leave their team, and with `team_rows` their row.
@@ -263,8 +308,7 @@ class Slots:
         Returns how many decisions were finished by it. An id that also ended with this message is a new agent.
         """
         deciding = steps.deciding
-        cached = self._cached.get(source)
-        if cached is not None and cached[0] == _who(deciding):
+        if self._is_cached(source, deciding):
             return 0
         homes, ended = self._occupants.of(source), set(steps.ended.agent_id.tolist())
         known = [(agent, homes.get(agent)) for agent in deciding.agent_id.tolist()]
@@ -294,7 +338,10 @@ class Slots:
     def _end(self, source: Source, ended: TerminalSteps) -> EpisodeRecords:
         homes = [self._occupants.remove(source, agent) for agent in ended.agent_id.tolist()]
         index = np.array([i for i, home in enumerate(homes) if home is not None], np.int64)
-        unknown = ended.reward[[i for i, home in enumerate(homes) if home is None]].tolist()
+        strangers = [i for i, home in enumerate(homes) if home is None]
+        unknown = ended.reward[strangers].tolist()
+        for agent in ended.agent_id[strangers].tolist():
+            self._note_return(source, agent)
         if not len(index):
             return NO_EPISODES._replace(undecided=unknown)
         places = places_of([home for home in homes if home is not None], self.members)
@@ -338,11 +385,21 @@ class Slots:
         slot = home.row, home.member
         self._arrays.alive[slot] = True
         self._occupants.settle(source, agent, home)
+        self._note_return(source, agent)
         so_far, before = self._moving.pop((source, agent), (None, None))
         if before is not None:
             self._moved.append((before, home))
         self._episodes.start(slot, source, group, so_far, kind=kind, reward=reward)
         return home
+
+    def _note_return(self, source: Source, agent: int) -> None:
+        """Note that an agent is heard of that had been interrupted, if it had been."""
+        self._waited = max(self._waited, self._overdue.came_back(source, agent))
+
+    def _is_cached(self, source: Source, deciding: DecisionSteps) -> bool:
+        """Return whether these agents asked last, in this order and under these group ids."""
+        cached = self._cached.get(source)
+        return cached is not None and cached[0] == _who(deciding)
 
     def _room(self, kind: int, members: int) -> int:
         """Members of a kind that there shall be room for where so many are needed."""

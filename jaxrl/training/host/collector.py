@@ -32,9 +32,16 @@ CUT = (
     "raise hyperparameters.buffer_size."
 )
 VANISHED = (
-    "%s: %d agents have asked for nothing for long while others did, and are more than those: they seem to have "
-    "vanished without an ending. Their episodes are interrupted, now and whenever there are so many again; one that "
-    "asks later begins another. Let agents that go end their episode (in Unity Agent.EndEpisode, EpisodeInterrupted)."
+    "%s: %d agents have asked for nothing for long while others did, and newcomers need their room: they seem to have "
+    "vanished without an ending. Their episodes are interrupted (env_settings.missing: carry), now and whenever there "
+    "are so many again. Let agents that go end their episode (in Unity Agent.EndEpisode, EpisodeInterrupted). If they "
+    "wait for their turn or an event, set env_settings.missing: truncate and env_settings.missing_after to more "
+    "messages than the longest wait."
+)
+WAITED = (
+    "%s: an agent that was taken for vanished is back after %d messages: it had waited, and its episode was "
+    "interrupted (env_settings.missing: carry). From now on agents may be silent for twice as long. If some wait for "
+    "longer, set env_settings.missing: truncate and env_settings.missing_after to more messages than the longest wait."
 )
 
 
@@ -56,6 +63,7 @@ class Collector(ABC):
         self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
         self.wanted = wanted
         self._told_of_cut, self._told_of_vanished = False, False
+        self._longest_wait = 0  # messages, of which the log tells
 
     @property
     def keeps(self) -> int:
@@ -103,6 +111,9 @@ class Collector(ABC):
         if ingested.vanished and not self._told_of_vanished:
             self._told_of_vanished = True
             log.warning(VANISHED, self.name, ingested.vanished)
+        if ingested.waited > 2 * self._longest_wait:
+            self._longest_wait = ingested.waited
+            log.warning(WAITED, self.name, ingested.waited)
         self.decisions += 1
         self.fresh = self.fresh + ingested.finished if paged.running is None else paged.running.complete
         self.held += ingested.finished

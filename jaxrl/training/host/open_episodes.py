@@ -6,6 +6,7 @@ assigned to policies. Otherwise the loop pays nothing for that.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from jaxrl.callbacks import Follows
@@ -24,6 +25,13 @@ from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.routing import Assignment, Router
 from jaxrl.types import Action, EnvMessage
 
+log = logging.getLogger(__name__)
+
+WAITED = (
+    "An agent whose episode was interrupted after %d messages without it (env_settings.missing: truncate) is back "
+    "after %d: it had waited, and what it was paid for its last decision is lost. Set env_settings.missing_after to "
+    "more messages than the longest wait, or env_settings.missing: carry."
+)
 Complete = list[tuple[AgentRecord, Trajectory]]
 
 
@@ -160,6 +168,7 @@ class OpenEpisodes:
         self._behaviors = behaviors
         self._hooks = hooks
         self._missing = missing_agents(settings.env_settings)
+        self._told_wait = 0  # messages, of which the log tells
         self._incarnations: dict[int, int] = {}  # by worker, of its last message
 
     @property
@@ -183,6 +192,9 @@ class OpenEpisodes:
         """The messages with the ends of agents that stay away (`missing`), and the followed episodes that are over."""
         if self._missing is not None:
             results = [self._missing.complete(result) for result in results]
+            if self._missing.longest_wait > 2 * self._told_wait:
+                self._told_wait = self._missing.longest_wait
+                log.warning(WAITED, self._settings.env_settings.missing_after, self._told_wait)
         return results, [] if self.following is None else self.following.observe(results)
 
     def decided(self, results: Sequence[EnvMessage], chosen: Mapping[int, Mapping[str, Action]]) -> None:
