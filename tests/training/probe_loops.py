@@ -16,7 +16,7 @@ from jaxrl.jax_envs.served.serve import JittedAreas
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import BehaviorSettings
 from jaxrl.training.compiled.trainer import make_jitted_trainer
-from jaxrl.training.host.behavior import Programs, make_behavior
+from jaxrl.training.host.behavior import Behavior, Programs, make_behavior
 from jaxrl.training.host.decide import ActorPrograms, decide
 from jaxrl.training.host.learner import LearnerPrograms, learn
 from jaxrl.types import Action, BehaviorMessage
@@ -64,15 +64,7 @@ def convolves(settings: BehaviorSettings, env: JaxEnv) -> bool:
 
 def share_in_host_loop(trainer: str, env: JaxEnv, updates: int, **changes: Any) -> float:
     """The same over messages, through the programs of a real behavior."""
-    settings = settings_for(trainer, changes)
-    algorithm = ALGORITHMS[trainer](env.spec, settings)
-    jit = jax.jit if convolves(settings, env) else quick_jit
-    programs = Programs(
-        ActorPrograms(decide=jit(partial(decide, algorithm, settings.time_horizon), donate_argnums=1)),
-        LearnerPrograms(learn=jit(partial(learn, algorithm), donate_argnums=(0, 1, 2))),
-    )
-    algorithm = algorithm._replace(init=quick_jit(algorithm.init))
-    behavior = make_behavior("Probe", env.spec, settings, algorithm, programs, jax.random.key(0), training=True)
+    behavior = host_behavior(trainer, env, **changes)
     played, returns = Messages(env), []
     message = played.first()
     while behavior.updates < updates:
@@ -83,6 +75,19 @@ def share_in_host_loop(trainer: str, env: JaxEnv, updates: int, **changes: Any) 
         if behavior.due():
             behavior.learn()
     return float(np.concatenate(returns).mean())
+
+
+def host_behavior(trainer: str, env: JaxEnv, **changes: Any) -> Behavior:
+    """A real behavior whose programs are compiled quickly."""
+    settings = settings_for(trainer, changes)
+    algorithm = ALGORITHMS[trainer](env.spec, settings)
+    jit = jax.jit if convolves(settings, env) else quick_jit
+    programs = Programs(
+        ActorPrograms(decide=jit(partial(decide, algorithm, settings.time_horizon), donate_argnums=1)),
+        LearnerPrograms(learn=jit(partial(learn, algorithm), donate_argnums=(0, 1, 2))),
+    )
+    algorithm = algorithm._replace(init=quick_jit(algorithm.init))
+    return make_behavior("Probe", env.spec, settings, algorithm, programs, jax.random.key(0), training=True)
 
 
 class Messages:
