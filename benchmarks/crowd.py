@@ -40,6 +40,7 @@ class Crowd(NamedTuple):
     numbers: int = 8  # that an agent sees
     episode: int = 64  # decisions
     alike: bool = True  # whether all behaviors see as many numbers, or each one more than the one before
+    tells: bool = True  # of endings; False: who has ended is not heard of again
     delay: float = 0.0  # seconds that a step takes at most, each another time, without the processor: as a game does
 
     def spec(self, behavior: int = 0) -> BehaviorSpec:
@@ -97,7 +98,7 @@ class CrowdEnv:
     def _behavior(self, name: str, ended: bool) -> BehaviorMessage:
         agents, obs = self._crowd.agents, self._obs[name][self._clock % 2]
         episode, paid = self._clock // self._crowd.episode, self._zero + 1
-        ids, n = np.arange(agents, dtype=np.int64) + episode * agents, agents if ended else 0
+        ids, n = np.arange(agents, dtype=np.int64) + episode * agents, agents if ended and self._crowd.tells else 0
         own, shared = (paid, self._zero) if self._crowd.team == 1 else (self._zero, paid)
         group = self._group + (0 if self._crowd.team == 1 else episode * agents)
         over = TerminalSteps(

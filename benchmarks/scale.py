@@ -106,6 +106,12 @@ ROWS = {
         lambda n: ("host", Crowd(256, episode=n), {}),
         memory_units=lambda n: 0.0,
     ),
+    "vanished": Row(
+        "agents that end after 11 decisions (0) or vanish then without an ending (1), 64 of 3,000 numbers, host loop",
+        (0, 1),
+        lambda n: ("host", Crowd(64, numbers=3000, episode=11, tells=n == 0), {"played": 30_000}),
+        memory_units=lambda n: 0.0,
+    ),
     "episodes": Row(
         "episodes of one decision that are over, host loop, 256 agents",
         EPISODES,
