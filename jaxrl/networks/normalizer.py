@@ -45,8 +45,8 @@ States = tuple[NormalizerState | None, ...]
 
 def init(size: int, *, from_data: bool = False) -> NormalizerState:
     """Return the state before any data: mean 0, M2 1, count 1; `from_data`: all 0, nothing is known."""
-    weight = 0.0 if from_data else 1.0
-    return NormalizerState(mean=jnp.zeros(size), m2=jnp.full(size, weight), count=jnp.asarray(weight))
+    weight = jnp.float32(0.0 if from_data else 1.0)
+    return NormalizerState(mean=jnp.zeros(size), m2=jnp.full(size, weight), count=weight)
 
 
 def moments(x: jax.Array, mask: jax.Array | None, near: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

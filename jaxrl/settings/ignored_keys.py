@@ -37,7 +37,7 @@ def drop_ignored(written: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
 
 def _of_behavior(behavior: Any, path: str, warnings: list[str]) -> Any:
     cleaned = _subsections(behavior, path, warnings)
-    signals = cleaned.get("reward_signals") if isinstance(cleaned, Mapping) else None
+    signals = cleaned.get("reward_signals") if isinstance(cleaned, dict) else None
     if isinstance(signals, Mapping):
         where = f"{path}.reward_signals"
         cleaned["reward_signals"] = {

@@ -231,8 +231,13 @@ MUTATIONS = (
         "P9", "rollout/booking/episodes.py", "            if self._teams.is_over(team):\n", "            if True:\n"
     ),
     Mutation("P9", "rollout/booking/team_returns.py", "earned - so_far.total, trust", "0.0, trust"),
-    Mutation("P9", "rollout/booking/team_returns.py", "(one.trust, abs(one.newest), one.decisions)", "one.decisions"),
-    Mutation("P9", "rollout/booking/team_returns.py", "[*self._newcomers, *self._unsure]", "[*self._newcomers]"),
+    Mutation(
+        "P9",
+        "rollout/booking/team_returns.py",
+        "return self.trust, abs(self.newest), self.decisions",
+        "return self.decisions",
+    ),
+    Mutation("P9", "rollout/booking/team_returns.py", "[*self._late, *self._unsure]", "[*self._late]"),
     Mutation("P10", "algorithms/preparing.py", "reward = paid[name] * signal.strength", "reward = paid[name]"),
     Mutation(
         "P11",

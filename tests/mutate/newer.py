@@ -258,7 +258,7 @@ NEWER = (
     ),
     Mutation("L13", POPULATION, "label is None or self.members.over else", "label is None else"),
     Mutation("L13", POPULATION, '"parent": seeds[parent]', '"parent": parent'),
-    Mutation("L13", POPULATION, 'int(row["step"]) < rows[0]["step"] and', 'int(row["step"]) <= rows[0]["step"] and'),
+    Mutation("L13", POPULATION, 'int(each["step"]) < row["step"] and', 'int(each["step"]) <= row["step"] and'),
     # Teams
     Mutation(
         "L14",
@@ -349,7 +349,7 @@ NEWER = (
     Mutation(
         "L20", EVALUATION, "        self._policies[name].actor.policy = behavior.state.policy\n", "", "policy_of_now"
     ),
-    Mutation("L20", EVALUATION, "seeds = [options.seed] if", "seeds = None if", "policy_of_now"),
+    Mutation("L20", EVALUATION, "seeds = [(options.seed + resets) % 2**31] if", "seeds = None if", "policy_of_now"),
     Mutation(
         "L20",
         "training/compiled/evaluation.py",

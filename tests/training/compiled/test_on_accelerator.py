@@ -54,7 +54,7 @@ def test_a_program_for_an_accelerator_learns_the_same(
     request.getfixturevalue("on_accelerator")
     there = trained(trainer, changes)
     for mine, other in zip(here, there, strict=True):
-        np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)  # Adam makes steps of rounding, where nothing is
 
 
 @pytest.mark.usefixtures("on_accelerator")

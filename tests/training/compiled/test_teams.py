@@ -204,7 +204,7 @@ def test_statistics_of_connectors_go_on_as_long_as_somebody_of_the_team_learns(m
     states = {"Front": at(11, 11), "Rest": at(11, 10)}
     met: Any = iteration._after(dict.fromkeys(KINDS, learner), None, 1, states, dict.fromkeys(KINDS, play), {})
     for name in KINDS:
-        assert met[name].train.policy.connectors[0]["0"].count.tolist() == [1.0, 2.0], name
+        assert met[name].train.policy.connectors[0]["0"].count.tolist() == [0.0, 1.0], name
 
 
 @pytest.mark.slow

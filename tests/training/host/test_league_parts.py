@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms.interface import PolicyState
+from jaxrl.rollout.booking.episodes import NO_EPISODES, GameEnd
 from jaxrl.settings.behavior import LeagueSettings
 from jaxrl.training.host.ghosts import Ghosts, Weights
 from jaxrl.training.host.league import League
@@ -68,9 +69,12 @@ def league_of(**section: Any) -> tuple[Any, Any, Any, Any]:
 
 def test_games_of_an_exploiter_are_rated_against_the_main_agent_that_was_met() -> None:
     """A win and a loss against one of 1400, which is of another behavior."""
-    league, side, main, exploiter = league_of()
-    episodes = [stub(last_rewards=[1.0]), stub(last_rewards=[-2.0])]
-    league._play(side, main, exploiter, episodes, False, stub(pool=Pool(1400.0)))
+    league, side, _, exploiter = league_of()
+    side.name, side.settings.result = "Duel", "final_reward"
+    league._behaviors = {"Duel": stub(exploiters=[exploiter])}
+    ends = [GameEnd(1, 1.0, -9.0), GameEnd(1, -2.0, 9.0)]
+    foe: Any = stub(side=stub(name="Duel", pool=Pool(1400.0)), team=1)
+    league._book(side, 0, {exploiter.name: [NO_EPISODES._replace(games=ends)]}, [foe])
     first = 1250.0 + rating.change(1250.0, 1400.0, 1.0)
     standing = league.standings[exploiter.name]
     assert standing.elo == pytest.approx(first + rating.change(first, 1400.0, 0.0))
@@ -84,10 +88,10 @@ def test_an_exploiter_meets_the_newest_main_agent_when_its_ghosts_have_made_thei
     due = []
     for _ in range(5):
         before = len(league._ghosts.sent)
-        league._play(side, main, exploiter, [], False, None)
+        league._play(side, main, exploiter, False)
         due.append(len(league._ghosts.sent) > before)
     assert due == [False, True, False, True, False]
-    league._play(side, main, exploiter, [], True, None)
+    league._play(side, main, exploiter, True)
     names = [f"{exploiter.name}?team={team}" for team in (0, 1)]
     assert league._ghosts.sent[-2:] == [(name, "newest main agent") for name in names]
 
@@ -107,7 +111,8 @@ def test_an_exploiter_leaves_a_copy_of_its_policy_and_begins_anew() -> None:
     assert league._learned(side, main, exploiter)
     keys, states = zip(*exploiter.renewed, strict=True)
     expected = [jax.random.fold_in(key_of(3, exploiter.name), number) for number in (1, 2)]
-    np.testing.assert_array_equal(*(jax.random.key_data(jnp.stack(of)) for of in (keys, expected)))
+    mine, other = (jax.random.key_data(jnp.stack(of)) for of in (keys, expected))
+    np.testing.assert_array_equal(mine, other)
     assert states == (None, None)
     assert (standing.games, standing.score, standing.begun) == (0.0, 0.0, 130)
 
