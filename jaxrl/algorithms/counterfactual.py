@@ -90,6 +90,7 @@ def parts_with(
         loss=Judged(estimates, terms),
         cooperative=True,
         team_rows=True,
+        posthumous=settings.hyperparameters.posthumous_credit == "return",
         places=settings.places,
         memories={"actor": (), "critic": (2,)},
         chunk=1024,

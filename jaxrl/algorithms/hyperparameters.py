@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -60,6 +60,11 @@ class PPOHyperparameters(OnPolicyHyperparameters):
 class TeamHyperparameters(OnPolicyHyperparameters):
     """Hyperparameters of algorithms whose critic looks at whole teams."""
 
+    posthumous_credit: Literal["value", "return"] = unwritten(
+        "value",
+        "how a member that ended is credited with what its team goes on to earn; value: by V of the team's next state, "
+        "as ML-Agents; return: by the λ-return of the members that live on",
+    )
     share_policy: Boolean = unwritten(
         True, "false: each member of a team has a policy of its own, by its place among team_capacity"
     )

@@ -93,6 +93,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         loss=Judged(estimates, terms),
         cooperative=False,
         team_rows=True,
+        posthumous=settings.hyperparameters.posthumous_credit == "return",
         places=settings.places,
         memories={"actor": (), "critic": ()},
         shared=SharedCritic(shared_init, shared_judge),

@@ -155,6 +155,7 @@ class Parts(NamedTuple):
     network: PolicyNetwork | None = None  # what acts as a file has it; None: jaxrl's `Actor`
     optimizers: Mapping[str, optax.GradientTransformation] = {}  # by group; of the others `ADAM`
     cloning: Cloning | None = None  # beside all that; `make` binds it
+    posthumous: bool = False  # the return of a member that ended goes on along its team, not from V alone
     places: int | None = None  # of a team whose members have a policy each; None: they share one
     shared: SharedCritic | None = None  # None: it has no critic that other behaviors could share
 

@@ -36,7 +36,8 @@ def prepare(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout)
     obs, value, baseline, metrics = evaluated(parts, state, rollout)
     paid = signals.rewards(state.signals, rollout, cooperative=parts.cooperative)
     state = state.replace(signals=signals.watch(state.signals, rollout))
-    target = stream_returns(rollout, value, parts.settings, paid, lasting=signals.lasting)
+    streams = {"lasting": signals.lasting, "shared": signals.shared, "posthumous": parts.posthumous}
+    target = stream_returns(rollout, value, parts.settings, paid, **streams)
     advantage = parts.advantage(target, value, value if baseline is None else baseline, rollout)
     batch = make_batch(
         rollout,
@@ -136,12 +137,18 @@ def stream_returns(
     paid: Mapping[str, jax.Array],
     *,
     lasting: Collection[str] = (),
+    shared: Collection[str] = ("extrinsic",),
+    posthumous: bool = False,
 ) -> jax.Array:
-    """λ-returns of every reward signal, R_t = r_t + γ_t [(1 − λ_t) V_{t+1} + λ_t R_{t+1}].
+    """Compute the λ-returns of every reward signal, R_t = r_t + γ_t [(1 − λ_t) V_{t+1} + λ_t R_{t+1}].
 
     γ_t = 0 where nothing follows (terminated). λ_t = 0 where the return restarts from the value of the next state:
     time_horizon reached, interrupted (the next state of the row is the true last observation), or ended while the team
     lives (the next state of the team: posthumous credit). GAE is this return minus V.
+
+    With `posthumous` the return of a member that ended while its team lives goes on along what the team then earns: in
+    streams that are `shared` λ_t = λ, and R_{t+1} is the mean return of the members that act in the team's next state.
+    What a member earns for itself ends with it (γ_t = 0), except where a stream is `lasting`, which restarts from V.
 
     Args:
       rollout: arrays [T, B, A].
@@ -150,6 +157,8 @@ def stream_returns(
       paid: what each signal pays, [T, B, A] before strength.
       lasting: streams that do not end with an episode. A rollout does not hold what is seen last of an episode that
         ends for good, and V of the state before it stands for V of that one.
+      shared: streams that pay for what the team does.
+      posthumous: whether returns of members that ended go on along their team.
 
     Returns:
       float32 [T, B, A, R], 0 where the member did not act.
@@ -158,25 +167,27 @@ def stream_returns(
     chex.assert_rank(rollout.acted, 3)
     chex.assert_equal_shape([rollout.acted, rollout.waiting, *endings])
     chex.assert_shape(value, (*rollout.acted.shape, len(settings.reward_signals)))
-    restart = rollout.truncated | rollout.left | rollout.cut
-    lambd = jnp.where(restart, 0.0, settings.hyperparameters.lambd)
-    found = []
+    streams = []
     for i, (name, signal) in enumerate(settings.reward_signals.items()):
-        reward = paid[name] * signal.strength
+        reward, along = paid[name] * signal.strength, posthumous and name in shared
         if name in lasting:
             reward = reward + jnp.where(rollout.terminated & rollout.acted, signal.gamma * value[..., i], 0.0)
-        found.append(
+        alone = posthumous and not along and name not in lasting
+        over = rollout.terminated | rollout.left if alone else rollout.terminated
+        restart = rollout.truncated | rollout.cut if along else rollout.truncated | rollout.left | rollout.cut
+        streams.append(
             returns.lambda_return(
                 reward,
                 value[..., i],
                 jnp.zeros_like(value[0, ..., i]),
-                jnp.where(rollout.terminated, 0.0, signal.gamma),
-                lambd,
+                jnp.where(over, 0.0, signal.gamma),
+                jnp.where(restart, 0.0, settings.hyperparameters.lambd),
                 acted=rollout.acted,
                 waiting=rollout.waiting,
+                left=rollout.left if along else None,
             )
         )
-    return jnp.stack(found, axis=-1)
+    return jnp.stack(streams, axis=-1)
 
 
 def mean_advantage(advantage: jax.Array, returns: jax.Array, rollout: Rollout) -> jax.Array:

@@ -185,7 +185,8 @@ def prepare(
         paid[name] = kind.signals.rewards(state.signals, own, cooperative=kind.parts.cooperative)
         after[name] = state.replace(signals=kind.signals.watch(state.signals, own))
     of_all = {signal: _beside(paid[name][signal] for name in kinds) for signal in first.signals.bound}
-    target = preparing.stream_returns(team, value, first.parts.settings, of_all, lasting=first.signals.lasting)
+    streams = {"lasting": first.signals.lasting, "shared": first.signals.shared, "posthumous": first.parts.posthumous}
+    target = preparing.stream_returns(team, value, first.parts.settings, of_all, **streams)
     against = value if baseline is None else baseline
     advantage = first.parts.advantage(target, value, against, team)
     normalized = preparing.mean_advantage(advantage, target, team)

@@ -13,6 +13,9 @@ Rules. The lock has a code, 0 to `codes` - 1. One decision of the team goes in t
 `seer_leaves` (parameter, 0 or 1): the seer is gone after decision 2, before the group is paid. All that it can be
 credited with is what its team is worth without it, when the runner sees the open lock.
 
+`dark` (parameter, 0 or 1): nobody ever sees whether the lock is open, and a seer that leaves does so after decision 1.
+Nobody that lives on then sees whether the dial is right, so that no value of the team depends on what the seer did.
+
 `glance` (parameter, 0 or 1): the code is shown before the three decisions and no longer: one for which nothing is done
 comes first, with a clock of zeros. A seer without memory can set the dial by chance alone.
 
@@ -21,8 +24,8 @@ together 1.
 
 Observations, vectors in [0, 1]:
 - Seer: the code, one-hot (0 where it is not shown) · the dial, one-hot (0 before it is set) · clock, one-hot of 3.
-- Runner: the dial, one-hot (0 before) · whether the lock is open · clock, one-hot.
-- Carrier: the keyhole, one-hot of 3 · whether the lock is open · clock, one-hot.
+- Runner: the dial, one-hot (0 before) · whether the lock is open (0 in the dark) · clock, one-hot.
+- Carrier: the keyhole, one-hot of 3 · whether the lock is open (0 in the dark) · clock, one-hot.
 Actions: seer and runner a branch of `codes`, the carrier two numbers, the way to which it turns.
 """
 
@@ -51,6 +54,7 @@ class LockSettings(NamedTuple):
     codes: int = 4  # at least 2
     seer_leaves: bool = False  # parameter `seer_leaves`
     glance: bool = False  # parameter `glance`
+    dark: bool = False  # parameter `dark`
 
 
 DEFAULTS = LockSettings()
@@ -66,6 +70,7 @@ class LockState(NamedTuple):
     clock: Array  # int32 [], decisions made; from -1 on with `glance`
     leaves: Array  # bool [], the seer does
     glance: Array  # bool []
+    dark: Array  # bool []
 
 
 def make_lock(settings: LockSettings = DEFAULTS) -> JaxScene:
@@ -82,14 +87,14 @@ def _make(name: str, settings: LockSettings, *, carrier: bool) -> JaxScene:
     if settings.codes < 2:
         raise ValueError(f"codes = {settings.codes}: must be at least 2")
     parts = _parts(settings, carrier)
-    usual = {"seer_leaves": float(settings.seer_leaves), "glance": float(settings.glance)}
+    usual = {name: float(getattr(settings, name)) for name in ("seer_leaves", "glance", "dark")}
 
     def reset(key: Array, parameters: EnvParams = usual) -> tuple[LockState, dict[str, TeamView]]:
-        leaves, glance = (jnp.asarray(parameters.get(name, usual[name])) > 0.5 for name in usual)
+        leaves, glance, dark = (jnp.asarray(parameters.get(name, usual[name])) > 0.5 for name in usual)
         code_key, key_key = jax.random.split(key)
         code = jax.random.randint(code_key, (), 0, settings.codes)
         fits = jax.random.randint(key_key, (), 0, KEYS) if carrier else jnp.int32(0)
-        state = LockState(code, fits, jnp.int32(-1), jnp.bool_(False), -glance.astype(jnp.int32), leaves, glance)
+        state = LockState(code, fits, jnp.int32(-1), jnp.bool_(False), -glance.astype(jnp.int32), leaves, glance, dark)
         return state, _views(settings, parts, state)
 
     return JaxScene(name, parts, usual, reset, partial(_step, settings, parts))
@@ -116,7 +121,7 @@ def _step(
     state: LockState,
     actions: dict[str, TeamActions],
 ) -> tuple[LockState, SceneStep]:
-    second = state.clock == 1
+    second, last_of_seer = state.clock == 1, _last_of_seer(state)
     right = (actions[RUNNER].discrete[0, 0] == state.dial) & (state.dial == state.code)
     if CARRIER in actions:
         way = actions[CARRIER].continuous[0]
@@ -131,8 +136,8 @@ def _step(
     won = (over & after.open).astype(jnp.float32)
     views, steps = _views(settings, parts, after), {}
     for part in parts:
-        there = ~(state.leaves & (state.clock == LENGTH - 1)) if part.name == SEER else jnp.bool_(True)
-        leaves = (state.leaves & second) if part.name == SEER else jnp.bool_(False)
+        there = ~(state.leaves & (state.clock > last_of_seer)) if part.name == SEER else jnp.bool_(True)
+        leaves = (state.leaves & (state.clock == last_of_seer)) if part.name == SEER else jnp.bool_(False)
         ended = (there & over) | leaves
         steps[part.name] = BehaviorStep(
             view=views[part.name],
@@ -144,16 +149,21 @@ def _step(
     return after, SceneStep(steps, over, {"Environment/Opened": won})
 
 
+def _last_of_seer(state: LockState) -> Array:
+    """Return the clock of the last decision of a seer that leaves, int32 []."""
+    return jnp.where(state.dark, 0, 1)
+
+
 def _views(settings: LockSettings, parts: tuple[BehaviorPart, ...], state: LockState) -> dict[str, TeamView]:
-    clock, opened = jax.nn.one_hot(state.clock, LENGTH), state.open.astype(jnp.float32)[None]
+    clock, light = jax.nn.one_hot(state.clock, LENGTH), (state.open & ~state.dark).astype(jnp.float32)[None]
     shown = jnp.where(state.glance & (state.clock >= 0), -1, state.code)
     code, dial = (jax.nn.one_hot(x, settings.codes) for x in (shown, state.dial))
     seen = {
         SEER: (code, dial, clock),
-        RUNNER: (dial, opened, clock),
-        CARRIER: (jax.nn.one_hot(state.keyhole, KEYS), opened, clock),
+        RUNNER: (dial, light, clock),
+        CARRIER: (jax.nn.one_hot(state.keyhole, KEYS), light, clock),
     }
-    over, gone = state.clock == LENGTH, state.leaves & (state.clock > 1)
+    over, gone = state.clock == LENGTH, state.leaves & (state.clock > _last_of_seer(state))
     return {
         part.name: TeamView(
             obs=(jnp.concatenate(seen[part.name])[None],),

@@ -29,12 +29,17 @@ def lambda_return(
     lambd: Factor,
     acted: jax.Array | None = None,
     waiting: jax.Array | None = None,
+    left: jax.Array | None = None,
 ) -> jax.Array:
     """R_t = r_t + γ_t ((1 - λ_t) V_{t+1} + λ_t R_{t+1}), with R_T = V_T = bootstrap (Sutton & Barto 2018, eq. 12.18).
 
     reward, value: [T, ...]; bootstrap: [...]; discount γ and lambd λ: numbers or arrays that broadcast against reward
     ([R], [T, B, 1, 1], [T, ...]); acted, waiting: [T, ...], trailing axes (such as R) may be left out. Gives [T, ...],
     0 where not acted. Rewards are not read where not acted, values not where waiting: those may be NaN.
+
+    left: bool [T, ..., A], decisions after which the member is gone while its team lives; members are the last axis.
+    The return of such a decision goes on along its team: R_{t+1} is the mean return of the members that act in the
+    next state, V_{t+1} where nobody acts there. None: no member leaves (the same program as without the argument).
     """
     chex.assert_equal_shape([reward, value])
     chex.assert_shape(bootstrap, reward.shape[1:])
@@ -43,18 +48,29 @@ def lambda_return(
     waiting = _mask(waiting, reward, default=False)
 
     def step(carry, at):
-        next_return, next_value = carry
-        r, v, g, m, act, wait = at
-        here = r + g * ((1.0 - m) * next_value + m * next_return)
+        next_return, next_value, next_team = carry
+        r, v, g, m, act, wait, gone = at
+        following = next_return if gone is None else jnp.where(gone, next_team, next_return)
+        here = r + g * ((1.0 - m) * next_value + m * following)
         unacted_return = jnp.where(wait, next_return, v)
         unacted_value = jnp.where(wait, next_value, v)
-        carry = jnp.where(act, here, unacted_return), jnp.where(act, v, unacted_value)
+        team = None if gone is None else jnp.where(wait, next_team, _team_return(here, v, act))
+        carry = jnp.where(act, here, unacted_return), jnp.where(act, v, unacted_value), team
         return carry, jnp.where(act, here, 0.0)
 
     # several steps at a time: one step of 48 agents is mostly the loop's own overhead (257 steps: 1.3 -> 0.4 ms)
-    rows = (reward, value, gamma, mix, acted, waiting)
-    _, returns = jax.lax.scan(step, (bootstrap, bootstrap), rows, reverse=True, unroll=8)
+    gone = None if left is None else _mask(left, reward, default=False)
+    rows = (reward, value, gamma, mix, acted, waiting, gone)
+    start = (bootstrap, bootstrap, None if left is None else bootstrap)
+    _, returns = jax.lax.scan(step, start, rows, reverse=True, unroll=8)
     return returns
+
+
+def _team_return(returns: jax.Array, value: jax.Array, acted: jax.Array) -> jax.Array:
+    """Return the mean over the members [..., A] that acted, as that of each member; `value` where nobody did."""
+    count = acted.sum(-1, keepdims=True)
+    mean = jnp.where(acted, returns, 0.0).sum(-1, keepdims=True) / jnp.maximum(count, 1)
+    return jnp.where(count > 0, mean, value)
 
 
 def gae(

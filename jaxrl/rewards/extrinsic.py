@@ -64,7 +64,7 @@ def _known_at(waiting: jax.Array) -> jax.Array:
     return jnp.concatenate([free[1:], jnp.full_like(free[:1], end)])
 
 
-EXTRINSIC = RewardSignal(reward=reward, of_rollout=True, replayed=lambda _, found: found.reward)
+EXTRINSIC = RewardSignal(reward=reward, of_rollout=True, shared=True, replayed=lambda _, found: found.reward)
 
 
 def make_extrinsic(_spec: Any, _settings: Any) -> RewardSignal:

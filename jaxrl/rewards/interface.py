@@ -45,6 +45,8 @@ class RewardSignal(NamedTuple):
     watch:  (state, Transitions) → state, with whatever is paid, after it was.
     as_sent: it sees actions as the environment has them, not the policy's raw ones.
     lasting: the stream goes on where an episode ends, with the value of the state in which that was decided.
+    shared: it pays for what the whole team does, as the environment does: with `posthumous_credit: return` the stream
+            of a member that ended goes on along its team. Of other signals, what a member earns ends with it.
     replayed: (state, Transitions) → float32 [...], of a signal that is `of_rollout`. None: it is of no use to who
             learns from a replay.
 
@@ -61,6 +63,7 @@ class RewardSignal(NamedTuple):
     watch: Callable[[Any, Transitions], Any] = unmoved
     as_sent: bool = False
     lasting: bool = False
+    shared: bool = False
 
 
 MakeSignal = Callable[[BehaviorSpec, RewardSignalSettings], RewardSignal]

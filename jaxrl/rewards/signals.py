@@ -88,6 +88,11 @@ class Signals(NamedTuple):
         asked = {name: self.settings[name].episodic for name in self.bound}
         return [name for name, made in self.bound.items() if (made.lasting if asked[name] is None else not asked[name])]
 
+    @property
+    def shared(self) -> list[str]:
+        """Names of the signals that pay for what the whole team does."""
+        return [name for name, made in self.bound.items() if made.shared]
+
     def gradients(self, states: States, found: Transitions, key: jax.Array) -> tuple[dict[str, Any], Metrics]:
         """Of `in_minibatches`, from a minibatch: what `apply` moves them along. The key may be used further."""
         gradients, metrics = {}, {}

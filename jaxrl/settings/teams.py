@@ -15,6 +15,7 @@ COMMON = (
     "hyperparameters.buffer_size",
     "hyperparameters.num_epoch",
     "hyperparameters.lambd",
+    "hyperparameters.posthumous_credit",
     "time_horizon",
     "count_by",
     "batch_mode",

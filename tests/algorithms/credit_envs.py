@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -149,6 +150,36 @@ class Deserter(Script):
     def _ends(self, agents: np.ndarray, **rewards: float):
         paid = {name: np.full(len(agents), reward) for name, reward in rewards.items()}
         return terminal_steps(self.spec, agents, groups=1 + agents // 3, obs=[_watch(agents, 1)], **paid)
+
+
+class BlindSeer(Script):
+    """Teams of a seer and an opener. The seer sees -1 or 1, chooses what the opener is shown, and is gone.
+
+    The opener sees what was chosen and not what was right. Then the team has +1 if the seer chose 1 for 1 and 0 for -1.
+    V of what the opener sees is the same whatever the seer does.
+    """
+
+    def __init__(self, *, teams: int = 16) -> None:
+        self.teams = teams
+        super().__init__()
+
+    def messages(self) -> Iterator[BehaviorMessage]:
+        ended, first, rng = None, 0, np.random.default_rng(0)
+        while True:
+            seers = first + 2 * np.arange(self.teams)
+            first += 2 * self.teams
+            code, shown = rng.integers(0, 2, self.teams), np.zeros(self.teams)
+            obs = np.stack([np.stack([2 * code - 1, shown], 1), np.zeros((self.teams, 2))], 1).reshape(-1, 2)
+            everybody = np.sort(np.concatenate([seers, seers + 1]))
+            yield message(self.spec, ended, self._steps(decision_steps, everybody, obs))
+            number = self.choice[::2]
+            obs = np.stack([shown, 2 * number - 1], 1)
+            gone = self._steps(terminal_steps, seers, np.zeros((self.teams, 2)))
+            yield message(self.spec, gone, self._steps(decision_steps, seers + 1, obs))
+            ended = self._steps(terminal_steps, seers + 1, obs, group_reward=(number == code).astype(float))
+
+    def _steps(self, make: Any, agents: np.ndarray, obs: np.ndarray, **paid: np.ndarray):
+        return make(self.spec, agents, groups=1 + agents // 2, obs=[obs.astype(np.float32)], **paid)
 
 
 def _watch(agents: np.ndarray, step: int) -> np.ndarray:

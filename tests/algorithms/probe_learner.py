@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache, partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -37,13 +38,10 @@ SOURCE = Source(0, "Probe?team=0")
 
 
 @cache
-def made(trainer: str, spec: BehaviorSpec, *normalized: str):
-    """Settings, algorithm and programs: compiled once for all probes with these actions.
-
-    `normalized`: keys of network_settings that are true.
-    """
+def made(trainer: str, spec: BehaviorSpec, **changes: Any):
+    """Settings, algorithm and programs: compiled once for all probes with these actions and `changes` of settings."""
     room = {"hyperparameters__team_capacity": CAPACITY} if trainer in ("mappo", "coma") else {}
-    settings = settings_of(trainer, OVERRIDES | room | {f"network_settings__{key}": True for key in normalized})
+    settings = settings_of(trainer, OVERRIDES | room | changes)
     algorithm = ALGORITHMS[trainer](spec, settings)
     algorithm = algorithm._replace(init=quick_jit(algorithm.init))
     programs = Programs(
@@ -64,12 +62,10 @@ def actor(trainer: str, spec: BehaviorSpec):
 
 
 class Learner:
-    """A behavior in a probe, and what it believes."""
+    """A behavior in a probe, and what it believes. `changes`: settings other than those of `OVERRIDES`."""
 
-    def __init__(
-        self, trainer: str, env: ProbeEnv | SacrificeEnv, updates: int, seed: int = 0, normalized: tuple[str, ...] = ()
-    ) -> None:
-        settings, algorithm, programs = made(trainer, env.spec, *normalized)
+    def __init__(self, trainer: str, env: ProbeEnv | SacrificeEnv, updates: int, seed: int = 0, **changes: Any) -> None:
+        settings, algorithm, programs = made(trainer, env.spec, **changes)
         self.trainer, self.spec, self.settings = trainer, env.spec, settings
         key = jax.random.key(seed)
         self.behavior = make_behavior("Probe", env.spec, settings, algorithm, programs, key, training=True)

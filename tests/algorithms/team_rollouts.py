@@ -53,10 +53,12 @@ def steps_of(trainer: str, settings: BehaviorSettings, spec: BehaviorSpec = SPEC
     return Steps(parts, prepare, partial(updating.update, parts))
 
 
-def returns_of(settings: BehaviorSettings, cooperative: bool, rollout: Rollout, value: jax.Array) -> jax.Array:
+def returns_of(
+    settings: BehaviorSettings, cooperative: bool, rollout: Rollout, value: jax.Array, posthumous: bool = False
+) -> jax.Array:
     """λ-returns [T, B, A, 1] of the environment's own reward."""
     paid = {"extrinsic": EXTRINSIC.reward((), rollout, cooperative=cooperative)}
-    return preparing.stream_returns(rollout, value, settings, paid)
+    return preparing.stream_returns(rollout, value, settings, paid, posthumous=posthumous)
 
 
 def random_rollout(seed: int, *, t: int = 5, b: int = 4, a: int = 3, spec: BehaviorSpec = SPEC) -> Rollout:

@@ -6,7 +6,7 @@ Each probe prints the probability that it asserts; `pytest -s` shows it.
 from __future__ import annotations
 
 import pytest
-from credit_envs import Deserter, Helpers, Sacrifice, Script
+from credit_envs import BlindSeer, Deserter, Helpers, Sacrifice, Script
 from probe_learner import Learner
 
 TEAM = pytest.mark.parametrize(
@@ -30,10 +30,13 @@ OTHERS_ARE_SLOW = [
 """Credit is given by one file, `rewards/extrinsic.py`: MA-POCA shows all cases, the others the first."""
 
 
-def chance_of_one(trainer: str, env: Script, what: str) -> float:
+FORMS = pytest.mark.parametrize("credit", ["value", "return"])
+
+
+def chance_of_one(trainer: str, env: Script, what: str, credit: str = "return") -> float:
     """P(1) of the first member of a team after 25 updates."""
-    chance = float(Learner(trainer, env, updates=25).policy(1, 0)[1][1])
-    print(f"\n{trainer}, {what}: P = {chance:.3f}")
+    chance = float(Learner(trainer, env, updates=25, hyperparameters__posthumous_credit=credit).policy(1, 0)[1][1])
+    print(f"\n{trainer}, {what}, {credit}: P = {chance:.3f}")
     return chance
 
 
@@ -51,10 +54,22 @@ def test_a_sacrifice_for_nothing_is_not_made(trainer: str, end: str, monkeypatch
     assert chance_of_one(trainer, Sacrifice(end=end), f"{end}, for nothing") < 0.1
 
 
+@FORMS
 @TEAM
-def test_nobody_ends_itself_for_what_comes_without_it(trainer: str) -> None:
+def test_nobody_ends_itself_for_what_comes_without_it(trainer: str, credit: str) -> None:
     """-0.3, while a mate's decision is open that is paid later, when the team's next state has that in its value."""
-    assert chance_of_one(trainer, Deserter(), "leaves for nothing") < 0.1
+    assert chance_of_one(trainer, Deserter(), "leaves for nothing", credit) < 0.1
+
+
+@TEAM
+def test_what_no_survivor_sees_is_credited_by_the_return_alone(trainer: str) -> None:
+    """V of the opener's observation says nothing of the seer's choice, what the team then earns does."""
+
+    def right(credit: str) -> float:
+        learner = Learner(trainer, BlindSeer(), updates=25, hyperparameters__posthumous_credit=credit)
+        return min(float(learner.policy(1, 0)[1][1]), float(learner.policy(-1, 0)[1][0]))
+
+    assert right("return") > 0.9 and right("value") < 0.6
 
 
 @COOPERATIVE

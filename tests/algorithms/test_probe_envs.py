@@ -59,7 +59,9 @@ def test_hybrid_action_that_fits_the_observation_is_learned(trainer: str) -> Non
 def test_observations_far_from_zero_are_told_apart_with_normalize_from_data(trainer: str) -> None:
     """100,000 less and more 1: what networks are shown is -1 and 1, and 0 for the number that stays."""
     keys = ("normalize", "normalize_from_data")
-    learner = Learner(trainer, ProbeEnv(FarReward(1e5)), updates=10, normalized=keys)
+    learner = Learner(
+        trainer, ProbeEnv(FarReward(1e5)), updates=10, **{f"network_settings__{key}": True for key in keys}
+    )
     (statistics,) = learner.behavior.state.policy.normalizer
     np.testing.assert_allclose(statistics.mean, 1e5, atol=0.1)
     np.testing.assert_allclose(statistics.m2 / statistics.count, [1.0, 0.0], atol=0.02)

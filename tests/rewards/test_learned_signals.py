@@ -166,6 +166,31 @@ def test_a_stream_ends_or_goes_on_as_its_key_says() -> None:
     np.testing.assert_allclose(np.asarray(found)[over], np.broadcast_to([1.9, 2.0], (over.sum(), 2)), rtol=1e-6)
 
 
+def test_streams_of_a_member_that_left_by_who_is_paid() -> None:
+    """λ = 1/2 and V = 10: its team goes on to earn 4 alone; what it earns itself ends with it, or has V for ever."""
+    signal = {"gamma": 0.5, "strength": 1.0}
+    streams = {"extrinsic": signal, "rnd": {**signal, "episodic": True}, "curiosity": signal}
+    settings = made("poca", reward_signals=streams, hyperparameters__lambd=0.5)
+    signals, blank = bind(SPEC, settings), random_rollout(0, t=2, b=1, a=2)
+    acted = np.array([[[True, True]], [[True, False]]])
+    left, ends = np.zeros_like(acted), np.zeros_like(acted)
+    left[0, 0, 1] = ends[1, 0, 0] = True
+    flags = dict.fromkeys(("waiting", "truncated", "cut"), np.zeros_like(acted))
+    rollout = blank._replace(acted=acted, present=acted, left=left, terminated=ends, **flags)
+    paid = {name: jnp.where(acted, jnp.array([[[1.0, 2.0]], [[4.0, 0.0]]]), 0.0) for name in streams}
+    value: Any = np.full((2, 1, 2, 3), 10.0, np.float32)
+    forms = {"lasting": signals.lasting, "shared": signals.shared}
+    assert forms == {"lasting": ["curiosity"], "shared": ["extrinsic"]}
+    last = (4.0, 4.0, 4.0 + 0.5 * 10)
+    for posthumous, gone in (
+        (True, (2 + 0.5 * (0.5 * 10 + 0.5 * last[0]), 2.0, 2 + 0.5 * 10)),
+        (False, (2 + 0.5 * 10,) * 3),
+    ):
+        found = np.asarray(preparing.stream_returns(rollout, value, settings, paid, posthumous=posthumous, **forms))
+        lives = [1 + 0.5 * (0.5 * 10 + 0.5 * rest) for rest in last]
+        np.testing.assert_allclose(found, [[[lives, gone]], [[last, (0, 0, 0)]]], rtol=1e-6)
+
+
 def test_rewards_are_divided_by_the_deviation_of_all_that_was_paid() -> None:
     """r / std of what was paid up to now; `watch` keeps count, and what is not valid does not count."""
     square = normalized(RewardSignal(reward=lambda _, seen, cooperative: jnp.square(seen.obs[0][..., 0])))

@@ -24,7 +24,8 @@ from tests.helpers import decision_steps, message, ppo_settings, terminal_steps
 SOURCE = Source(0, "Push?team=0")
 MESSAGES, SEEDS = 40, (1, 2, 4, 5)
 SETTINGS = ppo_settings(hyperparameters__lambd=0.9, reward_signals__extrinsic__gamma=1.0)
-RETURNS = {team_rows: jax.jit(partial(returns_of, SETTINGS, team_rows)) for team_rows in (True, False)}
+FORMS = {"single": (False, False), "value": (True, False), "return": (True, True)}
+RETURNS = {name: jax.jit(partial(returns_of, SETTINGS, rows, posthumous=form)) for name, (rows, form) in FORMS.items()}
 Decision = tuple[int, int]  # who, and in which message
 
 
@@ -178,9 +179,10 @@ def _fields(agents: list[Agent], m: int, told: list[tuple[float, float]]) -> dic
     }
 
 
-def returns_of(said: list[BehaviorMessage], truth: dict[Decision, float], *, team_rows: bool, takes: tuple[int, ...]):
+def computed(said: list[BehaviorMessage], truth: dict[Decision, float], *, form: str, takes: tuple[int, ...]):
     """The return of every decision, with V as `truth` has it of what a member has seen, by who and message."""
     found: dict[Decision, float] = {}
+    team_rows = form != "single"
     collector = RowCollector(team_rows=team_rows, rows=16, members=4 if team_rows else 1, capacity=96, horizon=3)
     for m, part in enumerate(said):
         collector.feed({SOURCE: part})
@@ -188,7 +190,7 @@ def returns_of(said: list[BehaviorMessage], truth: dict[Decision, float], *, tea
             collector.take(check=False)
             rollout = collector.rollout
             assert rollout is not None
-            returns = np.asarray(RETURNS[team_rows](rollout, values(rollout, truth)))[..., 0]
+            returns = np.asarray(RETURNS[form](rollout, values(rollout, truth)))[..., 0]
             acted, obs = np.asarray(rollout.acted), np.asarray(rollout.obs[0])
             found |= {(int(u), int(s)): float(r) for (u, s, _), r in zip(obs[acted], returns[acted], strict=True)}
     return found
@@ -229,8 +231,8 @@ def test_returns_of_teams_are_their_rest_and_nothing_is_credited_twice(takes: tu
     for seed in SEEDS:
         stream = Stream(seed).play()
         truth = truth_of(stream, team_rows=True)
-        found = returns_of(stream.said, truth, team_rows=True, takes=takes)
-        again = returns_of([relabelled(part) for part in stream.said], truth, team_rows=True, takes=takes)
+        found = computed(stream.said, truth, form="value", takes=takes)
+        again = computed([relabelled(part) for part in stream.said], truth, form="value", takes=takes)
         assert again == pytest.approx(found, abs=1e-3)
         assert set(found) == {(stay.uid, m) for stay in stream.stays for m in stay.asks}
         for stay in stream.stays:
@@ -249,10 +251,34 @@ def test_returns_of_teams_are_their_rest_and_nothing_is_credited_twice(takes: tu
     assert whole > 20 and short > 5
 
 
+@pytest.mark.parametrize("takes", [(), (11, 12, 25)], ids=["one rollout", "several"])
+def test_returns_along_the_team_are_the_rest_too(takes: tuple[int, ...]) -> None:
+    """With `posthumous_credit: return`: never more than the rest, and less only by what a mate of later misses.
+
+    A team in which nobody's last decision misses anything has the rest in every decision of every member. Left out are
+    teams in which an update comes between a last decision and its outcome: it may take two states as one.
+    """
+    exact = 0
+    for seed in SEEDS:
+        stream = Stream(seed).play()
+        found = computed(stream.said, truth_of(stream, team_rows=True), form="return", takes=takes)
+        missing: dict[int, float] = defaultdict(float)
+        for stay in stream.stays:
+            last = stay.asks[-1]
+            spans = any(last <= take < stay.gone for take in takes) and stay.gone < stream.over[stay.team][0]
+            missing[stay.team] += np.nan if spans else stream.rest(stay.team, last) - stream.credited(stay, last)[0]
+        for stay in stream.stays:
+            for m in stay.asks if np.isfinite(missing[stay.team]) else ():
+                rest, got = stream.rest(stay.team, m), found[stay.uid, m]
+                assert rest - missing[stay.team] - 1e-3 < got < rest + 1e-3, (seed, stay, m)
+                exact += missing[stay.team] == 0 and stay.gone < stream.over[stay.team][0]
+    assert exact > 20, "members that ended early in teams that miss nothing"
+
+
 def test_returns_of_single_agents_are_their_rest_whatever_team_they_move_to() -> None:
     for seed in SEEDS:
         stream = Stream(seed).play()
         truth = truth_of(stream, team_rows=False)
-        found = returns_of(stream.said, truth, team_rows=False, takes=(11, 12, 25))
+        found = computed(stream.said, truth, form="single", takes=(11, 12, 25))
         expected = {(stay.uid, m): stream.of_agent(stay.uid, m) for stay in stream.stays for m in stay.asks}
         assert found == pytest.approx(expected, abs=1e-3)

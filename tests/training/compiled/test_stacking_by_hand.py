@@ -109,18 +109,22 @@ def test_returns_of_three_decisions() -> None:
     """γ = λ = 1/2; V of a team is what its member 0 sees; member 0 earns 1 with each decision, member 1 earns 2."""
     rollout, settings = hand_stacked(), ppo_settings(reward_signals__extrinsic__gamma=0.5, hyperparameters__lambd=0.5)
 
-    @quick_jit
-    def returns(rollout: Rollout):
+    @partial(quick_jit, static_argnums=1)
+    def returns(rollout: Rollout, posthumous: bool):
         value = rollout.obs[0][:, :, :1].repeat(2, axis=2)
-        return returns_of(settings, False, rollout, value)[..., 0]
+        return returns_of(settings, False, rollout, value, posthumous)[..., 0]
 
-    found = np.asarray(returns(rollout))[:6:2]  # of the decisions; nobody acts in the states between them
+    found = np.asarray(returns(rollout, False))[:6:2]  # of the decisions; nobody acts in the states between them
     # Area 0. Member 0: 1 + 0.5 (0.5 · 10 + 0.5 · 11); cut, 1 + 0.5 · 20; terminated, 1.
     # Member 1 has left: 2 + 0.5 · 10, the value of its team in the next decision.
     assert found[:, 0].tolist() == [[6.25, 7.0], [11.0, 0.0], [1.0, 0.0]]
     # Area 1. Truncated: 1 + 0.5 · 20.5 and 2 + 0.5 · 20.5, of the true last observation.
     # Cut: 1 + 0.5 · 20 and 2 + 0.5 · 20. First: 1 + 0.5 (0.5 · 10 + 0.5 · 11) and 2 + 0.5 (0.5 · 10 + 0.5 · 12).
     assert found[:, 1].tolist() == [[6.25, 7.5], [11.0, 12.0], [11.25, 12.25]]
+    # Along the team, member 1 of area 0 has 2 + 0.5 (0.5 · 10 + 0.5 · 11): 11 is what member 0 goes on to earn.
+    along = np.asarray(returns(rollout, True))[:6:2]
+    assert along[:, 0].tolist() == [[6.25, 7.25], [11.0, 0.0], [1.0, 0.0]]
+    np.testing.assert_array_equal(along[:, 1], found[:, 1])
 
 
 NAN = np.float32(np.nan)
