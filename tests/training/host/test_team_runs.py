@@ -176,6 +176,18 @@ def test_returns_of_both_kinds_are_those_of_one_team(played: Played) -> None:
     }  # fmt: skip
 
 
+def test_a_seer_that_left_is_credited_with_what_the_runners_go_on_to_earn(played: Played) -> None:
+    """λ = 1/2, γ = 1, V = 100 (t + 1). Both runners decide in state 2: the one ends there, the other in state 3."""
+    settings = poca_settings(hyperparameters__lambd=0.5, reward_signals__extrinsic__gamma=1.0)
+    whole = team.whole({name: jax.tree.map(jnp.asarray, of) for name, of in played.booked.items()})
+    value = jnp.broadcast_to(100.0 * (jnp.arange(len(whole.acted)) + 1.0)[:, None, None, None], (*whole.acted.shape, 1))
+    paid = {"extrinsic": EXTRINSIC.reward((), whole, cooperative=True)}
+    returns = np.asarray(preparing.stream_returns(whole, value, settings, paid, posthumous=True))[..., 0]
+    runners = [0.25 + 0.5 * 400 + 0.5 * 8, 0.25 + 8]
+    assert returns[2, 0, 1:].tolist() == runners
+    assert returns[1, 0, 0] == 0.5 + 4 + 0.5 * 300 + 0.5 * np.mean(runners)
+
+
 def _told(returns: np.ndarray, whole: Rollout, member: int) -> tuple[np.ndarray, np.ndarray]:
     states = np.flatnonzero(np.asarray(whole.acted)[:, 0, member])
     return states, returns[states, 0, member]
