@@ -61,7 +61,7 @@ class TeamHyperparameters(OnPolicyHyperparameters):
     """Hyperparameters of algorithms whose critic looks at whole teams."""
 
     posthumous_credit: Literal["value", "return"] = unwritten(
-        "value",
+        "return",
         "how a member that ended is credited with what its team goes on to earn; value: by V of the team's next state, "
         "as ML-Agents; return: by the λ-return of the members that live on",
     )

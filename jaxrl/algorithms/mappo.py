@@ -4,8 +4,9 @@ A row holds a team. The actor sees an agent's own observation; the critic is a f
 observations of all members, with a place for each of `team_capacity` (absent ones: zeros and a flag, see
 `networks.joint`). V is computed once per team state and shared by its members. Each member has its own reward and the
 group's, as in PPO (what an ended member gets of the group's: `rewards/extrinsic.py`), so the advantage of member i is
-R_i − V, GAE with a shared value; the loss is PPO's. A member that ends while its team lives bootstraps from the team's
-next value. What all share stands in `policy_gradient.py`.
+R_i − V, GAE with a shared value; the loss is PPO's. The return of a member that ends while its team lives goes on along
+the mean return of the members that live on (`posthumous_credit: value`: restarts from the team's next value). What all
+share stands in `policy_gradient.py`.
 
 Different from the paper on purpose: what ML-Agents' PPO does stays (initialisation, one normaliser for actor and
 critic, ratios per action column, the value loss without clip, no gradient clipping), and the value is not normalised.

@@ -2,23 +2,25 @@
 
 A team shares one reward. The critic looks at all living members by attention: V(all observations) is the team's value,
 b_i (own observation, the others' observations and actions) is member i's counterfactual baseline. The target is the
-λ-return of V, the advantage R − b_i. A member that ends while its team lives bootstraps from the team's next value, so
-it is credited for what the team earns after its death; absent members are masked, there are no absorbing states.
+λ-return of V, the advantage R − b_i. The return of a member that ends while its team lives goes on along the team's,
+so it is credited for what the team earns after its death; absent members are masked, there are no absorbing states.
 
 Parity. Equal to ML-Agents 1.1.0: networks and their initialisation, both losses and their weights (0.5 · (value +
 0.5 · baseline)), the value loss that is a plain squared error (the original's clip compares with the return itself and
 never acts), the clipped baseline loss, log-probability ratios per action column, advantages normalised once per
 update, Adam, schedules, the running maximum of the team size.
-Different on purpose: (1) a member that ended bootstraps from the survivors; the original adds its own last observation
-and, when it ends alone, shows its mates one decision late. (2) A row stores a team once and V is computed once per team
-state. (3) All rows are taken together when buffer_size is exceeded; the original waits for time_horizon. (4) A
-minibatch is batch_size // A states, so it holds fewer agent steps when members are dead.
+Different on purpose: (1) the return of a member that ended goes on along the λ-return of the members that live on
+(`posthumous_credit: return`). With `value` it restarts from their value, as in the original, which adds the dead's own
+last observation and, when it ends alone, shows its mates one decision late. (2) A row stores a team once and V is
+computed once per team state. (3) All rows are taken together when buffer_size is exceeded; the original waits for
+time_horizon. (4) A minibatch is batch_size // A states, so it holds fewer agent steps when members are dead.
 
 Streams that each member earns for itself (curiosity and its like, whose reward is not the team's): every member's
 return R_i is a target of the same V, which so learns the mean over members; b_i learns R_i alone, from what i sees and
 what the others see and do, so that R_i − b_i is what i found beyond what was expected of it, and no action of i's own
-moves b_i. Where a return is bootstrapped, by λ, at a cut or after its end, a member is credited with what the team
-finds on average. The original does the same, and warns.
+moves b_i. Where a return is bootstrapped, by λ or at a cut, a member is credited with what the team finds on average.
+The original does the same, and warns. What a member earns for itself ends with it; with `posthumous_credit: value` its
+return restarts from V there as well.
 
 Networks and loss stand in `counterfactual.py`, for COMA has them too; what all policy-gradient algorithms do, in
 `policy_gradient.py`.
