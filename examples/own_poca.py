@@ -15,7 +15,7 @@ from jaxrl.learning.losses import masked_mean
 from jaxrl.networks.models import Actor
 
 
-class MyHyperparameters(jaxrl.PPOHyperparameters):
+class MyHyperparameters(jaxrl.POCAHyperparameters):
     """Those of MA-POCA, and three more."""
 
     counterfactual: bool = Field(default=False, description="the baseline of MA-POCA; false: the value of the team")

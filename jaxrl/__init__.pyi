@@ -4,6 +4,7 @@ from .algorithms import make_algorithm as make_algorithm
 from .algorithms import make_settings as make_settings
 from .algorithms import trainer_type as trainer_type
 from .algorithms.coma import make_coma as make_coma
+from .algorithms.hyperparameters import POCAHyperparameters as POCAHyperparameters
 from .algorithms.hyperparameters import PPOHyperparameters as PPOHyperparameters
 from .algorithms.interface import Algorithm as Algorithm
 from .algorithms.interface import Counts as Counts

@@ -81,7 +81,7 @@ def test_returns_and_advantages_by_hand() -> None:
 
 
 def test_a_team_of_one_is_ppo() -> None:
-    """The same parameters but for the flag, whose weights are 0."""
+    """The same parameters but for the flag, whose weights are 0; who left is followed by V, as with PPO."""
     settings = ppo_settings(**SMALL)
     state = fresh(ppo.make_ppo(SPEC, settings))
     rollout = random_rollout(1, a=1)
@@ -90,7 +90,7 @@ def test_a_team_of_one_is_ppo() -> None:
     weights = state.critic["params"]
     kernel = np.pad(weights["body"]["layer_0"]["kernel"], [(0, 1), (0, 0)])
     body = {"layer_0": weights["body"]["layer_0"] | {"kernel": kernel}}
-    _, _, prepare, graded = parts(1)
+    _, _, prepare, graded = parts(1, hyperparameters__posthumous_credit="value")
     team = learn_once(rollout, state.replace(critic={"params": weights | {"body": body}}), prepare, graded)
     assert_close((alone[0], alone[1]["actor"], alone[2]), (team[0], team[1]["actor"], team[2]))
 
@@ -114,7 +114,8 @@ def test_order_of_the_members_matters_to_the_critic_alone() -> None:
 
 
 def test_rewards_of_the_mates_are_not_counted() -> None:
-    _, state, prepare, _ = parts(3)
+    """Of those that live. One that ended is credited with the mean return of the members that live on."""
+    _, state, prepare, _ = parts(3, hyperparameters__posthumous_credit="value")
     rollout = random_rollout(3)
     more = rollout._replace(
         reward=rollout.reward + np.array([5, 0, 0], np.float32) * rollout.acted,

@@ -180,15 +180,17 @@ def poisoned(rollout):
     return members(rollout, spoil)
 
 
-def test_who_ended_is_credited_with_what_a_mate_of_another_kind_is_paid() -> None:
+@pytest.mark.parametrize("form", ["value", "return"])
+def test_who_ended_is_credited_with_what_a_mate_of_another_kind_is_paid(form: str) -> None:
     """By hand, two states: the seer ends with the first, for which the runner is paid 2; the runner wins 1, and ends.
 
-    Seer:   R_0 = 2 + 0.99 V_1, V_1 of the runner alone.
-    Runner: R_1 = 1; R_0 = 2 + 0.99 ((1 - 0.95) V_1 + 0.95 R_1).
+    Runner: R_1 = 1; R_0 = 2 + 0.99 ((1 - 0.95) V_1 + 0.95 R_1), V_1 of the runner alone.
+    Seer:   R_0 = 2 + 0.99 V_1, or as the runner's with `posthumous_credit: return`.
     """
-    algorithms = {"Seer": poca.make_poca(SEER, SETTINGS), "Runner": poca.make_poca(SPEC, SETTINGS)}
+    settings = poca_settings(**SMALL, hyperparameters__posthumous_credit=form)
+    algorithms = {"Seer": poca.make_poca(SEER, settings), "Runner": poca.make_poca(SPEC, settings)}
     _, states, _ = mixed_team()
-    kinds = {name: Kind(of.parts, bind(of.parts.spec, SETTINGS)) for name, of in algorithms.items()}
+    kinds = {name: Kind(of.parts, bind(of.parts.spec, settings)) for name, of in algorithms.items()}
     lead = (3, 1, 1)
     flags = {name: np.zeros(lead, bool) for name in ("begin", "waiting", "terminated", "truncated", "left", "cut")}
     none = {name: np.zeros(lead, np.float32) for name in ("reward", "mates_reward", "group_reward")}
@@ -213,9 +215,10 @@ def test_who_ended_is_credited_with_what_a_mate_of_another_kind_is_paid() -> Non
     batches, value, largest = looked_at(states, {"Seer": masked(seer), "Runner": masked(runner)})
     ahead = float(value[1, 0, 0, 0])
     gamma, lambd = np.float32(0.99), np.float32(0.95)
-    np.testing.assert_allclose(batches["Seer"].returns[:, 0, 0], [2 + gamma * ahead, 0, 0], rtol=1e-6)
-    expected = [2 + gamma * ((1 - lambd) * ahead + lambd * 1), 1, 0]
-    np.testing.assert_allclose(batches["Runner"].returns[:, 0, 0], expected, rtol=1e-6)
+    whole = 2 + gamma * ((1 - lambd) * ahead + lambd * 1)
+    first = 2 + gamma * ahead if form == "value" else whole
+    np.testing.assert_allclose(batches["Seer"].returns[:, 0, 0], [first, 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(batches["Runner"].returns[:, 0, 0], [whole, 1, 0], rtol=1e-6)
     assert float(states["Seer"].own["max_team"]) == 1.0  # before: the state that was given
     assert {name: float(of) for name, of in largest.items()} == {"Seer": 2.0, "Runner": 2.0}, "of the whole team"
 
