@@ -404,6 +404,27 @@ MUTATIONS = (
         "unity_recordings",
     ),
     Mutation("P30", "training/checks.py", "or section.use_actions", "or True", "unity_recordings"),
+    Mutation("P31", "learning/returns.py", "jnp.where(gone, next_team, next_return)", "next_return"),
+    Mutation("P31", "learning/returns.py", "mean = jnp.where(acted, returns, 0.0)", "mean = returns"),
+    Mutation("P31", "learning/returns.py", "return jnp.where(count > 0, mean, value)", "return mean"),
+    Mutation(
+        "P31",
+        "learning/returns.py",
+        "jnp.where(wait, next_team, _team_return(here, v, act))",
+        "_team_return(here, v, act)",
+    ),
+    Mutation(
+        "P31",
+        "algorithms/preparing.py",
+        "rollout.terminated | rollout.left if alone else",
+        "rollout.terminated if alone else",
+    ),
+    Mutation(
+        "P31",
+        "algorithms/preparing.py",
+        "rollout.truncated | rollout.cut if along else",
+        "rollout.truncated if along else",
+    ),
     # Base of trainers
     Mutation(
         "B4",

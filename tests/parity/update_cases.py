@@ -39,6 +39,7 @@ class Hyperparameters(NamedTuple):
     beta_schedule: str = "linear"
     epsilon_schedule: str = "linear"
     num_epoch: int = 1
+    posthumous_credit: str = "value"
 
 
 class Settings(NamedTuple):

@@ -90,7 +90,7 @@ def told_of(steps: BehaviorMessage) -> tuple:
 
 
 def test_a_player_tells_a_handover_and_the_end_of_an_episode_alike(tmp_path) -> None:
-    """One runner ended for good, the next id asks in the same group: no rule on ids, groups and flags tells which.
+    """One runner ended for good, another id asks in the same group: no rule on ids, groups and flags tells which.
 
     A real player with one area, so that statistics come in exactly those messages that end an episode.
     """
@@ -114,7 +114,7 @@ def test_a_player_tells_a_handover_and_the_end_of_an_episode_alike(tmp_path) -> 
             result = environment.step({NAME: Action(continuous=np.zeros((1, 0), np.float32), discrete=chosen)})
     finally:
         environment.close()
-    assert messages[False] == messages[True] == {((1,), (1,), (False,), (1,))}
+    assert {((1,), (1,), (False,), (later,)) for later in (1, 2)} <= messages[False] & messages[True]
     assert set(endings[False]) == set(endings[True]) == {Ending.TERMINATED}
     assert min(map(len, endings.values())) > 3 and (slots.rows, slots.members) == (1, 1)
 
