@@ -238,12 +238,12 @@ MUTATIONS = (
         "return self.decisions",
     ),
     Mutation("P9", "rollout/booking/team_returns.py", "[*self._late, *self._unsure]", "[*self._late]"),
-    Mutation("P10", "algorithms/preparing.py", "reward = paid[name] * signal.strength", "reward = paid[name]"),
+    Mutation("P10", "algorithms/preparing.py", "paid[name] * signal.strength, posthumous", "paid[name], posthumous"),
     Mutation(
         "P11",
         "learning/returns.py",
-        "here = r + g * ((1.0 - m) * next_value + m * next_return)",
-        "here = r + g * (m * next_value + (1.0 - m) * next_return)",
+        "here = r + g * ((1.0 - m) * next_value + m * following)",
+        "here = r + g * (m * next_value + (1.0 - m) * following)",
     ),
     Mutation(
         "P12",
