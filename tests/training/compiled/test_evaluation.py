@@ -242,7 +242,7 @@ def test_episodes_follow_from_the_seed_of_the_evaluation() -> None:
     for seed in (5, 6):
         options = OPTIONS.model_copy(update={"seed": seed})
         program = quick_jit(partial(evaluate, env, deterministic(env.spec, settings), options))
-        first, second = (jax.device_get(program(policy, parameters)).length for _ in range(2))
+        first, second = (jax.device_get(program(policy, parameters)).episodes.length for _ in range(2))
         assert first.total == second.total and first.count == second.count
         totals.append(float(first.total[0]))
     assert totals[0] != totals[1]
