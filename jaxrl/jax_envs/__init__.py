@@ -52,14 +52,14 @@ _FILES = {
     "strikers_vs_goalie": "strikers_vs_goalie",
     "wall_jump": "wall_jump",
 }
-"""By name: the file with its `make_<name>`."""
+"""File that holds `make_<name>`, by the environment's name."""
 _MAKERS: Registry[str, Callable[..., Any]] = Registry(
     {name: f"jaxrl.jax_envs.{file}:make_{name}" for name, file in _FILES.items()}
 )
 
 
 def _make(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
-    """Arguments are those of the function, or the fields of its `settings`."""
+    """Make one of jaxrl's own environments; `arguments` are those of its function, or fields of its `settings`."""
     make = _MAKERS[name]
     usual = usual_arguments(make)
     settings = usual.get("settings")
@@ -78,12 +78,12 @@ ENVIRONMENTS: Registry[str, Callable[..., Any]] = Registry(
 )
 """Functions that make a `JaxEnv` or `JaxScene` with its usual settings, by the NAME in `jax:NAME` and `player:NAME`.
 
-Those that installed packages offer are among them; a name that several offer raises JaxrlError.
+They include environments of installed packages; a name that several packages offer raises JaxrlError.
 """
 
 
 def make_own(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
-    """One of jaxrl's own environments, or one that an installed package offers (`jaxrl.plugins`).
+    """Make one of jaxrl's own environments, or one that an installed package offers (`jaxrl.plugins`).
 
     Raises UnknownEnvironmentError, with the nearest names; ArgumentsError; JaxrlError where that of a package cannot
     be made.
@@ -99,11 +99,11 @@ ADAPTERS: Mapping[Kind, Callable[..., JaxEnv | JaxScene]] = Registry({
     Kind.GYMNAX: "jaxrl.jax_envs.adapters.gymnax:make_gymnax",
     Kind.FUNCTION: "jaxrl.jax_envs.adapters.function:make_by_function",
 })  # fmt: skip
-"""Functions (name, **arguments) → environment, by kind: all that is compiled with the learner."""
+"""Functions (name, **arguments) → environment, by kind, of every kind that is compiled with the learner."""
 
 
 def environment_of(env_path: str, /, **arguments: Any) -> JaxEnv | JaxScene:
-    """The environment that `jax:NAME`, `jaxmarl:NAME`, `gymnax:NAME` or `FILE.py:FUNCTION` names.
+    """Make the environment that `jax:NAME`, `jaxmarl:NAME`, `gymnax:NAME` or `FILE.py:FUNCTION` names.
 
     A bare NAME is one of jaxrl's own. `arguments` are what `--env-args key=value` says on the command line. Raises
     UnknownEnvironmentError, with the nearest names; ArgumentsError for arguments that it does not take; JaxrlError
@@ -120,7 +120,7 @@ def environment_of(env_path: str, /, **arguments: Any) -> JaxEnv | JaxScene:
 
 
 def make_environment(env_path: str, /, **arguments: Any) -> JaxEnv:
-    """The environment of one behavior that `jax:NAME`, `jaxmarl:NAME`, `gymnax:NAME` or `FILE.py:FUNCTION` names.
+    """Make the environment of one behavior that `jax:NAME`, `jaxmarl:NAME`, `gymnax:NAME` or `FILE.py:FUNCTION` names.
 
         env = jaxrl.make_environment("jaxmarl:HeuristicEnemySMAX", scenario="3m")
 
@@ -149,12 +149,12 @@ def make_environment(env_path: str, /, **arguments: Any) -> JaxEnv:
 
 
 def environment_in(options: EnvironmentSettings) -> JaxEnv | JaxScene:
-    """As `environment_of`, of what `env_settings` say."""
+    """Make the environment that `env_settings` name, as `environment_of` does."""
     return environment_of(options.env_path or "", **keyword_arguments(options.env_args))
 
 
 def make_scene(env_path: str, /, **arguments: Any) -> JaxScene:
-    """As `make_environment`, of several behaviors. Raises JaxrlError for an environment of one."""
+    """Make an environment of several behaviors, as `make_environment`. Raises JaxrlError for an environment of one."""
     from jaxrl.jax_envs.scene import JaxScene
 
     trust.ours(env_path)

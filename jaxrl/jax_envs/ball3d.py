@@ -45,7 +45,7 @@ DEFAULTS = {"scale": 1.0, "gravity": 9.81}  # the ball's diameter in metres; met
 
 
 class BallState(NamedTuple):
-    """One area. Vectors are (x, y, z) in metres."""
+    """State of one area. Vectors are (x, y, z) in metres."""
 
     tilt: Array  # float32 [2], radians about z and about x
     place: Array  # float32 [3], the ball's centre
@@ -56,7 +56,7 @@ class BallState(NamedTuple):
 
 
 def make_ball3d(episode_limit: int = 1000) -> JaxEnv:
-    """3D Ball with episodes of at most `episode_limit` decisions.
+    """Make 3D Ball with episodes of at most `episode_limit` decisions.
 
     Parameters: `scale`, the ball's diameter in metres (ML-Agents randomises it from 0.75 to 3), and `gravity`.
 
@@ -78,7 +78,7 @@ def make_ball3d(episode_limit: int = 1000) -> JaxEnv:
 
 
 def _reset(key: Array, parameters: EnvParams = DEFAULTS) -> tuple[BallState, TeamView]:
-    """A plate tilted by up to 10 degrees, the ball 4 above it, up to 1.5 off the middle. The key is consumed."""
+    """Tilt the plate by up to 10 degrees, the ball 4 above it, up to 1.5 off the middle. The key is consumed."""
     scale, gravity = given(parameters, DEFAULTS).values()
     chance = jax.random.uniform(key, (4,), minval=-1.0)
     place = jnp.stack([1.5 * chance[2], jnp.float32(4.0), 1.5 * chance[3]])
@@ -94,7 +94,7 @@ def _reset(key: Array, parameters: EnvParams = DEFAULTS) -> tuple[BallState, Tea
 
 
 def _step(episode_limit: int, key: Array, state: BallState, actions: TeamActions) -> tuple[BallState, TeamStep]:
-    """One decision: five physics steps, then the judgement. Nothing is random; the key is not used."""
+    """Advance by one decision: five physics steps, then reward and end. Nothing is random; the key is not used."""
     turn = TURN * jnp.clip(actions.continuous[0], -1.0, 1.0)
     state = state._replace(clock=state.clock + 1)
 
@@ -110,7 +110,7 @@ def _step(episode_limit: int, key: Array, state: BallState, actions: TeamActions
 
 
 def _frame(tilt: Array) -> tuple[Array, Array, Array]:
-    """The plate's own x axis, normal and z axis, each [3]: first turned about x, then about z."""
+    """Compute the plate's own x axis, normal and z axis, each [3]: first turned about x, then about z."""
     (sin_z, sin_x), (cos_z, cos_x) = jnp.sin(tilt), jnp.cos(tilt)
     right = jnp.stack([cos_z, sin_z, jnp.zeros_like(cos_z)])
     normal = jnp.stack([-sin_z * cos_x, cos_z * cos_x, sin_x])
@@ -119,7 +119,7 @@ def _frame(tilt: Array) -> tuple[Array, Array, Array]:
 
 
 def _move(state: BallState) -> BallState:
-    """One physics step of the ball over the plate as it stands."""
+    """Advance the ball by one physics step over the plate as it stands."""
     right, normal, forward = _frame(state.tilt)
     over_plate = (jnp.abs(state.place @ right) <= HALF_PLATE) & (jnp.abs(state.place @ forward) <= HALF_PLATE)
     depth = state.radius - state.place @ normal  # how far the ball is inside the plate
@@ -147,7 +147,7 @@ _THICKNESS = 0.4
 
 
 def draw(state: Any) -> Scene:
-    """Plate, ball and its shadow, seen from above and aside; `state` is a `BallState` of numpy arrays."""
+    """Draw the plate, the ball and its shadow, seen from above and aside; `state` is a `BallState` of numpy arrays."""
     right, normal, forward = (np.asarray(axis) for axis in _frame(jnp.asarray(state.tilt)))
     place, radius = np.asarray(state.place), float(state.radius)
     plate = [*_faces(right, normal, forward), *_shadow(place, radius, right, normal, forward)]
@@ -161,13 +161,13 @@ def draw(state: Any) -> Scene:
 
 
 def _seen(point: ArrayLike) -> Point:
-    """Where the viewer sees a point [3], without perspective."""
+    """Project a point [3] onto the picture, without perspective."""
     point = np.asarray(point)
     return float(point @ _TO_RIGHT) + _MIDDLE[0], float(point @ _TO_TOP) + _MIDDLE[1]
 
 
 def _faces(right: np.ndarray, normal: np.ndarray, forward: np.ndarray) -> list[Shape]:
-    """The faces of the plate, a box under its surface, that look at the viewer; no two of them overlap."""
+    """Draw the faces of the plate, a box under its surface, that look at the viewer; no two of them overlap."""
     shapes: list[Shape] = []
     middle = -0.5 * _THICKNESS * normal
     half = {"right": HALF_PLATE * right, "normal": 0.5 * _THICKNESS * normal, "forward": HALF_PLATE * forward}
@@ -182,7 +182,7 @@ def _faces(right: np.ndarray, normal: np.ndarray, forward: np.ndarray) -> list[S
 def _shadow(
     place: np.ndarray, radius: float, right: np.ndarray, normal: np.ndarray, forward: np.ndarray
 ) -> list[Shape]:
-    """A disc on the plate straight below the ball, if that is on the plate."""
+    """Draw a disc straight below the ball, if that point is on the plate."""
     foot = place - np.array([0.0, place @ normal / normal[1], 0.0])
     reach = HALF_PLATE - 0.8 * radius
     if place @ normal < 0.0 or normal @ _TO_VIEWER < 0.0 or max(abs(foot @ right), abs(foot @ forward)) > reach:

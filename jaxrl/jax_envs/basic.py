@@ -30,13 +30,13 @@ _MOVES = np.array([0, -1, 1], np.int32)  # by action
 
 
 class BasicState(NamedTuple):
-    """One area."""
+    """State of one area."""
 
     position: Array  # int32 [], 0 .. 19
 
 
 def make_basic() -> JaxEnv:
-    """Basic; it has no sizes and no parameters."""
+    """Make Basic, which has no sizes and no parameters."""
     return JaxEnv(
         name="Basic",
         spec=BehaviorSpec((vector_sensor(POSITIONS),), ActionSpec(continuous_size=0, discrete_branches=(len(_MOVES),))),
@@ -49,13 +49,13 @@ def make_basic() -> JaxEnv:
 
 
 def _reset(key: Array, parameters: EnvParams | None = None) -> tuple[BasicState, TeamView]:
-    """Every episode starts alike; the key is not used."""
+    """Begin an episode. All start alike; the key is not used."""
     state = BasicState(position=jnp.int32(START))
     return state, _view(state, jnp.bool_(True))
 
 
 def _step(key: Array, state: BasicState, actions: TeamActions) -> tuple[BasicState, TeamStep]:
-    """One decision. Nothing is random; the key is not used."""
+    """Advance by one decision. Nothing is random; the key is not used."""
     move = jnp.asarray(_MOVES)[actions.discrete[0, 0]]
     state = BasicState(position=jnp.clip(state.position + move, 0, POSITIONS - 1))
     small, large = state.position == SMALL_GOAL, state.position == LARGE_GOAL
@@ -73,7 +73,7 @@ _PAPER = "#f4f1ea"
 
 
 def draw(state: Any) -> Scene:
-    """The line with its two goals and the agent; `state` is a `BasicState` of numpy arrays."""
+    """Draw the line with its two goals and the agent; `state` is a `BasicState` of numpy arrays."""
     shapes: list[Shape] = []
     for place in range(POSITIONS):
         shapes.append(Box((place + 1.0, 1.5), (0.92, 0.92), "#e3dccb"))

@@ -63,7 +63,7 @@ DEFAULTS = BatonSettings()
 
 
 class BatonState(NamedTuple):
-    """One area. Cells are numbered x + size · y, y upwards; directions 0 east, 1 north, 2 west, 3 south."""
+    """State of one area. Cells are numbered x + size · y, y upwards; directions 0 east, 1 north, 2 west, 3 south."""
 
     cell: Array  # int32 [], of the runner
     direction: Array  # int32 []
@@ -104,19 +104,19 @@ def make_baton_pass(settings: BatonSettings = DEFAULTS) -> JaxEnv:
 
 
 def _integer(share: Array, count: int) -> Array:
-    """A share of [0, 1) as one of 0 .. count - 1; the minimum guards against rounding up."""
+    """Map a share of [0, 1) to one of 0 .. count - 1; the minimum guards against rounding up."""
     return jnp.minimum((share * count).astype(jnp.int32), count - 1)
 
 
 def _free_cell(settings: BatonSettings, share: Array, one: Array, other: Array) -> Array:
-    """A cell that is neither `one` nor `other`, two different cells; each of the rest is as likely."""
+    """Choose a cell that is neither `one` nor `other`, two different cells; all others are equally likely."""
     cell = _integer(share, settings.size**2 - 2)
     cell += cell >= jnp.minimum(one, other)
     return cell + (cell >= jnp.maximum(one, other))
 
 
 def _place(settings: BatonSettings, key: Array, life: Array) -> BatonState:
-    """The first runner of an episode, its food and the button."""
+    """Place the first runner of an episode, its food and the button."""
     draw = jax.random.uniform(key, (4,))
     cells, zero = settings.size**2, jnp.int32(0)
     button = _integer(draw[0], cells)
@@ -135,7 +135,7 @@ def _place(settings: BatonSettings, key: Array, life: Array) -> BatonState:
 
 
 def _next_runner(settings: BatonSettings, key: Array, state: BatonState) -> BatonState:
-    """The state after a press. The new runner avoids the food's cell, also that of a food that was eaten."""
+    """Return the state after a press. The new runner avoids the food's cell, also that of a food that was eaten."""
     draw = jax.random.uniform(key, (3,))
     cell = _free_cell(settings, draw[0], state.button, state.food)
     return state._replace(
@@ -149,13 +149,13 @@ def _next_runner(settings: BatonSettings, key: Array, state: BatonState) -> Bato
 
 
 def _heading(direction: Array) -> tuple[Array, Array]:
-    """Unit vector (x, y), int32, of a direction."""
+    """Return the unit vector (x, y), int32, of a direction."""
     east_west, sign = direction % 2 == 0, 1 - 2 * (direction // 2)
     return jnp.where(east_west, sign, 0), jnp.where(east_west, 0, sign)
 
 
 def _walk(settings: BatonSettings, state: BatonState, move: Array, turn: Array) -> BatonState:
-    """Rule 1."""
+    """Turn and move the runner (rule 1)."""
     direction = (state.direction + (turn == LEFT) - (turn == RIGHT)) % 4
     stride = (move == FORWARD).astype(jnp.int32) - (move == BACK)
     ahead_x, ahead_y = _heading(direction)
@@ -165,7 +165,7 @@ def _walk(settings: BatonSettings, state: BatonState, move: Array, turn: Array) 
 
 
 def _step(settings: BatonSettings, key: Array, state: BatonState, actions: Array) -> tuple[BatonState, TeamStep]:
-    """The four rules of the module's docstring, in their order; `actions` int32 [A, 2]. The key is consumed."""
+    """Apply the four rules of the module's docstring, in their order; `actions` int32 [A, 2]. The key is consumed."""
     member = state.runner % settings.rows
     move, turn = actions[member, 0], actions[member, 1]
     walked = _walk(settings, state, move, turn)
@@ -189,7 +189,7 @@ def _step(settings: BatonSettings, key: Array, state: BatonState, actions: Array
 
 
 def _observe(settings: BatonSettings, state: BatonState) -> Array:
-    """What the runner sees, float32 [12]; the layout is in the module's docstring."""
+    """Compute the runner's observation, float32 [12]; the layout is in the module's docstring."""
     scale = 1.0 / (settings.size - 1)
     x, y = state.cell % settings.size, state.cell // settings.size
     ahead_x, ahead_y = _heading(state.direction)
@@ -214,7 +214,7 @@ def _observe(settings: BatonSettings, state: BatonState) -> Array:
 
 
 def _view(settings: BatonSettings, state: BatonState, left: Array, before: BatonState) -> TeamView:
-    """Now `state.runner` runs; if a runner has just `left`, its own row tells the state `before` the next one came."""
+    """Compute the view: `state.runner` runs; a runner that has just `left` sees the state `before` the next one."""
     member = jnp.arange(settings.rows)
     runs, has_left = member == state.runner % settings.rows, left & (member == before.runner % settings.rows)
     gone = jnp.where(has_left[:, None], _observe(settings, before)[None], 0.0)
@@ -226,7 +226,7 @@ def _view(settings: BatonSettings, state: BatonState, left: Array, before: Baton
 
 
 def _draw(settings: BatonSettings, state: BatonState) -> Scene:
-    """The field; the runner carries its number and looks along the line."""
+    """Draw the field; the runner carries its number and looks along the line."""
 
     def centre(cell: Array) -> Point:
         return float(cell % settings.size) + 0.5, float(cell // settings.size) + 0.5

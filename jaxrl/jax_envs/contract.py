@@ -1,4 +1,4 @@
-"""Whether an environment keeps the contract of `interface.py`: its arrays, without computing; its episodes, in play."""
+"""Checks that an environment keeps the contract of `interface.py`: arrays by tracing, episodes by random play."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def check_jax_env(env: JaxEnv | JaxScene) -> None:
     key, parameters = jax.random.key(0), {name: np.float32(value) for name, value in env.parameters.items()}
     state, view = _trace(env, "reset", env.reset, key, parameters)
     _compare(env, "the view that reset returns", view, by_behavior(env, _view))
-    after, step = _trace(env, "step", env.step, key, state, by_behavior(env, _actions))
-    _compare(env, "the state after a step", after, state)
+    new_state, step = _trace(env, "step", env.step, key, state, by_behavior(env, _actions))
+    _compare(env, "the state after a step", new_state, state)
     over: Any = _array((), jnp.bool_)
     figures: Any = dict.fromkeys(getattr(step, "stats", {}), _array((), jnp.float32))
     steps = by_behavior(env, _step)
@@ -76,7 +76,7 @@ def _step(env: Sizes) -> BehaviorStep:
 
 
 Flags = dict[str, Array]
-"""What random play has met, bool [], by the name of its sentence."""
+"""Breaches of the contract seen in random play, bool [], by the name of their sentence."""
 
 _SENTENCES = {
     "nobody": "reset: nobody is alive: somebody must ask for an action; set `alive` in the view that it returns",
@@ -94,27 +94,27 @@ _SENTENCES = {
     "returned": "nobody is alive or pauses and the episode is not over: set `over`, so that the next one begins",
 }
 _PAUSED = "paused"
-"""A flag that is no problem."""
+"""Name of a flag that is no breach: some member has paused."""
 
 
 class Findings(NamedTuple):
-    """A sentence each."""
+    """Results of a check, one sentence each."""
 
     problems: list[str]  # no learner can use such an environment
-    remarks: list[str]  # may be meant, but seldom are
+    remarks: list[str]  # may be intended, but seldom are
     episodes: int  # that have ended in play
 
 
 def check_environment(env: JaxEnv | JaxScene, areas: int = 16, steps: int = 200, seed: int = 0) -> Findings:
-    """What random allowed actions bring to light in `steps` decisions of some areas.
+    """Play `steps` random allowed decisions in some areas and report what breaks the contract.
 
     Raises JaxEnvError as `check_jax_env`, which it calls first.
     """
     check_jax_env(env)
-    met, episodes, alike = jax.jit(lambda key: _played(scene_of(env), key, areas, steps))(jax.random.key(seed))
-    remarks = _remarks(bool(met[_PAUSED]), int(episodes), bool(alike), areas, steps)
+    flags, episodes, alike = jax.jit(lambda key: _played(scene_of(env), key, areas, steps))(jax.random.key(seed))
+    remarks = _remarks(bool(flags[_PAUSED]), int(episodes), bool(alike), areas, steps)
     return Findings(
-        problems=[f"{env.name}: {text}" for name, text in _SENTENCES.items() if bool(met[name])],
+        problems=[f"{env.name}: {text}" for name, text in _SENTENCES.items() if bool(flags[name])],
         remarks=[f"{env.name}: {text}" for text in remarks],
         episodes=int(episodes),
     )
@@ -141,7 +141,7 @@ def _remarks(paused: bool, episodes: int, alike: bool, areas: int, steps: int) -
 
 
 def _played(scene: JaxScene, key: Array, areas: int, steps: int) -> tuple[Flags, Array, Array]:
-    """Flags over all steps and areas, episodes that have ended, and whether all areas have seen the same all along."""
+    """Play at random. Return flags over all steps, the count of ended episodes, and whether areas never differed."""
     start, play = jax.random.split(key)
     values = {name: jnp.full(areas, value, jnp.float32) for name, value in scene.parameters.items()}
     state, view = start_areas(scene, start, areas, values)
@@ -164,31 +164,31 @@ def _played(scene: JaxScene, key: Array, areas: int, steps: int) -> tuple[Flags,
 def _broken(
     scene: JaxScene, before: dict[str, TeamView], pausing: list[Array], step: SceneStep
 ) -> tuple[Flags, list[Array]]:
-    """Of one step; arrays [E, A, ...], and who pauses before and after it, by behavior.
+    """Return the flags of one step and the members that pause after it, by behavior; arrays are [E, A, ...].
 
-    An episode is over for all behaviors together.
+    `pausing` are the members that pause before the step. An episode is over for all behaviors together.
     """
     steps = [(part, before[part.name], step_of_behavior(step, part.name)) for part in scene.parts]
-    own = [_broken_by(*of_behavior, pauses) for of_behavior, pauses in zip(steps, pausing, strict=True)]
+    flags_by_behavior = [_broken_by(*of_behavior, pauses) for of_behavior, pauses in zip(steps, pausing, strict=True)]
     there = [before.alive | pauses for (_, before, _), pauses in zip(steps, pausing, strict=True)]
     endings = [step.terminated | step.truncated for _, _, step in steps]
-    after = [
+    pausing_after = [
         was & ~ended & ~step.view.alive & ~step.over[:, None]
         for was, ended, (_, _, step) in zip(there, endings, steps, strict=True)
     ]
-    was, ended, pauses = (jnp.concatenate(x, axis=-1) for x in (there, endings, after))
+    was, ended, pauses = (jnp.concatenate(x, axis=-1) for x in (there, endings, pausing_after))
     lives = jnp.concatenate([step.view.alive for _, _, step in steps], axis=-1) | pauses
-    flags = jax.tree.map(lambda *of_behavior: jnp.stack(of_behavior).any(), *own)
+    flags = jax.tree.map(lambda *of_behavior: jnp.stack(of_behavior).any(), *flags_by_behavior)
     return flags | {
         "over_alone": (step.over & ~ended.any(-1)).any(),
         "left_over": (step.over[:, None] & was & ~ended).any() & (step.over & ended.any(-1)).any(),
         "returned": (~step.over & ~lives.any(-1)).any(),
         _PAUSED: pauses.any(),
-    }, after
+    }, pausing_after
 
 
 def _broken_by(env: Sizes, before: TeamView, step: TeamStep, pauses: Array) -> Flags:
-    """What a behavior breaks by itself; `pauses` are those who did before the step."""
+    """Return the breaches of one behavior by itself; `pauses` are the members that paused before the step."""
     was, over = before.alive, step.over[:, None]
     there = was | pauses
     ended = step.terminated | step.truncated
@@ -208,24 +208,24 @@ def _broken_by(env: Sizes, before: TeamView, step: TeamStep, pauses: Array) -> F
 
 
 def _anybody(views: dict[str, TeamView]) -> Array:
-    """bool [E]: an agent of some behavior is alive."""
+    """Return whether an agent of some behavior is alive, bool [E]."""
     return jnp.stack([one.alive.any(-1) for one in views.values()]).any(0)
 
 
 def _alike(views: dict[str, TeamView]) -> Array:
-    """Whether all areas see what the first one sees."""
+    """Return whether all areas see what the first one sees."""
     return jnp.stack([(obs == obs[:1]).all() for one in views.values() for obs in one.obs]).all()
 
 
 def _random(scene: JaxScene, view: dict[str, TeamView], key: Array, areas: int) -> dict[str, TeamActions]:
-    """Allowed actions of all areas. The key is consumed."""
+    """Draw allowed actions of all areas. The key is consumed."""
     keys = jax.random.split(key, (len(scene.parts), areas))
     drawn = zip(scene.parts, keys, strict=True)
     return {part.name: jax.vmap(partial(random_actions, part.spec.action))(view[part.name], k) for part, k in drawn}
 
 
 def random_actions(action: ActionSpec, view: TeamView, key: Array) -> TeamActions:
-    """Of one area: continuous ones uniform in [-1, 1], discrete ones uniform among the allowed of each branch.
+    """Draw actions of one area: continuous ones uniform in [-1, 1], discrete ones uniform among those allowed.
 
     The key is consumed.
     """
@@ -258,26 +258,26 @@ def _array(shape: tuple[int, ...], dtype: Any) -> Any:
 def _trace(env: JaxEnv | JaxScene, name: str, function: Any, *arguments: Any) -> Any:
     with calling(f"{env.name}: {name}", raises=JaxEnvError):
         try:
-            found = jax.eval_shape(function, *arguments)
+            result = jax.eval_shape(function, *arguments)
         except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise JaxEnvError(
                 f"{env.name}: {name} cannot be compiled: {reason} Use jax.numpy and lax.cond in place of Python's own "
                 "branches and numpy, with shapes that do not depend on values."
             ) from error
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise JaxEnvError(f"{env.name}: {name} returns {found}, asked for is a pair of a state and what is seen")
-    return found
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise JaxEnvError(f"{env.name}: {name} returns {result}, asked for is a pair of a state and what is seen")
+    return result
 
 
 def _compare(env: JaxEnv | JaxScene, what: str, got: Any, asked: Any) -> None:
-    """Equal structure, shapes and dtypes, or an error that names the first difference."""
+    """Raise JaxEnvError with the first difference in structure, shapes or dtypes."""
     if jax.tree.structure(got) != jax.tree.structure(asked):
         raise JaxEnvError(
             f"{env.name}: {what} has structure {jax.tree.structure(got)}, asked for is {jax.tree.structure(asked)}"
         )
-    found, wanted = jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(asked)
-    for (path, leaf), want in zip(found, wanted, strict=True):
+    leaves, wanted = jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(asked)
+    for (path, leaf), want in zip(leaves, wanted, strict=True):
         if leaf.shape != want.shape or leaf.dtype != want.dtype:
             raise JaxEnvError(
                 f"{env.name}: {what}{jax.tree_util.keystr(path)} is {leaf.dtype}{list(leaf.shape)}, asked for is "

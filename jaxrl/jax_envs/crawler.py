@@ -35,7 +35,7 @@ from jaxrl.types import ActionSpec, BehaviorSpec
 AT_REST = np.array(
     [[-0.8, 0.6], [0.0, 0.6], [0.8, 0.6], [-0.5, 1.1], [0.5, 1.1], [-0.4, 0.0], [0.4, 0.0]], dtype=np.float32
 )
-"""The masses, metres: underside from behind, upper side from behind, hind foot, front foot."""
+"""Places of the masses at rest, metres: underside from behind, upper side from behind, hind foot, front foot."""
 UPPER, FEET = slice(3, 5), slice(5, 7)
 TRUNK = ((0, 1), (1, 2), (3, 4), (0, 3), (1, 3), (1, 4), (2, 4), (0, 4), (2, 3))
 MUSCLES = ((0, 5), (1, 5), (1, 6), (2, 6))
@@ -51,7 +51,7 @@ DEFAULTS = {"gravity": 9.81, "friction": 1.0, "effort": 0.005}
 
 
 class CrawlerState(NamedTuple):
-    """One area."""
+    """State of one area."""
 
     place: Array  # float32 [7, 2], metres
     velocity: Array  # float32 [7, 2], metres per second
@@ -63,7 +63,7 @@ class CrawlerState(NamedTuple):
 
 
 def make_crawler(episode_limit: int = 200) -> JaxEnv:
-    """Crawler with episodes of at most `episode_limit` decisions, each a twentieth of a second.
+    """Make Crawler with episodes of at most `episode_limit` decisions, each a twentieth of a second.
 
     Parameters: `gravity`, `friction` of the ground, and `effort`, what a squared action costs.
 
@@ -86,7 +86,7 @@ def make_crawler(episode_limit: int = 200) -> JaxEnv:
 
 
 def _reset(key: Array, parameters: EnvParams = DEFAULTS) -> tuple[CrawlerState, TeamView]:
-    """The body stands, each mass up to 0.02 m off. The key is consumed."""
+    """Begin an episode: the body stands, each mass up to 0.02 m off. The key is consumed."""
     place = jnp.asarray(AT_REST) + 0.02 * jax.random.uniform(key, AT_REST.shape, minval=-1.0)
     muscles = jnp.zeros(len(MUSCLES), jnp.float32)
     state = CrawlerState(place, jnp.zeros_like(place), muscles, clock=jnp.int32(0), **given(parameters, DEFAULTS))
@@ -94,7 +94,7 @@ def _reset(key: Array, parameters: EnvParams = DEFAULTS) -> tuple[CrawlerState, 
 
 
 def _step(episode_limit: int, key: Array, state: CrawlerState, actions: TeamActions) -> tuple[CrawlerState, TeamStep]:
-    """One decision: ten physics steps, then the judgement. Nothing is random; the key is not used."""
+    """Advance by one decision: ten physics steps, then reward and end. Nothing is random; the key is not used."""
     goal, before = jnp.clip(actions.continuous[0], -1.0, 1.0), state.place[:, 0].mean()
     state = state._replace(clock=state.clock + 1)
     state = jax.lax.fori_loop(0, PHYSICS_STEPS, lambda _, state: _move(state, goal), state)
@@ -107,7 +107,7 @@ def _step(episode_limit: int, key: Array, state: CrawlerState, actions: TeamActi
 
 
 def _move(state: CrawlerState, goal: Array) -> CrawlerState:
-    """One physics step of all masses."""
+    """Advance all masses by one physics step."""
     most = FASTEST * SECONDS / (STRETCH * _OF_MUSCLES)
     muscles = state.muscles + jnp.clip(goal - state.muscles, -most, most)
     rest = jnp.concatenate([_LENGTHS[: len(TRUNK)], _OF_MUSCLES * (1.0 + STRETCH * muscles)])
@@ -135,7 +135,7 @@ _PICTURE, _GROUND = (8.0, 4.0), 0.8
 
 
 def draw(state: Any) -> Scene:
-    """The body over ground with a mark at every metre, in the middle of the picture."""
+    """Draw the body over ground with a mark at every metre, in the middle of the picture."""
     shift = np.array([0.5 * _PICTURE[0] - float(state.place[:, 0].mean()), _GROUND])
     seen = [(float(x), float(y)) for x, y in np.asarray(state.place) + shift]
     first = int(np.floor(-shift[0]))

@@ -1,4 +1,4 @@
-"""What a picture of an environment is made of: flat shapes in the environment's own units, back to front.
+"""Shapes that make a picture of an environment: flat, in the environment's own units, back to front.
 
 An environment's `draw(state)` gives a `Scene` of one area from its state as numpy arrays; `watch/painter.py` paints it.
 Colours are CSS names or "#rrggbb". Positions are (x, y) with y upwards and (0, 0) at the lower left corner.
@@ -12,7 +12,7 @@ Point = tuple[float, float]
 
 
 class Disc(NamedTuple):
-    """A filled circle."""
+    """Filled circle."""
 
     centre: Point
     radius: float
@@ -50,7 +50,7 @@ Shape = Disc | Box | Line | Polygon
 
 
 class Scene(NamedTuple):
-    """One picture of one area."""
+    """Picture of one area."""
 
     size: Point  # width, height of what is shown
     shapes: tuple[Shape, ...]

@@ -69,7 +69,7 @@ DEFAULTS = DungeonSettings()
 
 
 class DungeonState(NamedTuple):
-    """One area. Cells are (x, y), y counting away from the portal's row."""
+    """State of one area. Cells are (x, y), y counting away from the portal's row."""
 
     position: Array  # int32 [A, 2]; of a dead agent: where it died
     alive: Array  # bool [A]
@@ -117,7 +117,7 @@ def _place(settings: DungeonSettings, key: Array, parameters: dict[str, Array]) 
     draw = jax.random.uniform(key, (2 * members + 4,))
 
     def cell(share: Array, low: int, high: int) -> Array:
-        """A share of [0, 1) as one of the integers low .. high - 1; the minimum guards against rounding up."""
+        """Map a share of [0, 1) to one of the integers low .. high - 1; the minimum guards against rounding up."""
         return jnp.minimum(low + (share * (high - low)).astype(jnp.int32), high - 1)
 
     column, row = cell(draw[:members], 0, size), cell(draw[members : 2 * members], 1, size - 1)
@@ -138,23 +138,23 @@ def _place(settings: DungeonSettings, key: Array, parameters: dict[str, Array]) 
 
 
 def _next_to_dragon(state: DungeonState) -> Array:
-    """bool [A]: alive and at most one cell, diagonals too, from the living dragon."""
+    """Return which agents are alive and at most one cell, diagonals too, from the living dragon, bool [A]."""
     near = jnp.max(jnp.abs(state.position - state.dragon[None]), axis=1) <= 1
     return near & state.alive & state.dragon_alive
 
 
 def _at(state: DungeonState, place: Array) -> Array:
-    """bool [A]: stands, or fell, on the cell `place` [2]."""
+    """Return which agents stand, or fell, on the cell `place` [2], bool [A]."""
     return jnp.all(state.position == place[None], axis=1)
 
 
 def _carries(state: DungeonState) -> Array:
-    """bool [A]: has the key."""
+    """Return which agent has the key, bool [A]."""
     return jnp.arange(state.alive.shape[0]) == state.carrier
 
 
 def _allowed(settings: DungeonSettings, state: DungeonState) -> Array:
-    """bool [A, 7]: the actions that would do something now; all for agents that are not alive."""
+    """Return the actions that would do something now, bool [A, 7]; all for agents that are not alive."""
     target = state.position[:, None] + _MOVES[None]  # [A, 7, 2]
     inside = jnp.all((target >= 0) & (target < settings.size), axis=-1)
     into_dragon = state.dragon_alive & jnp.all(target == state.dragon[None, None], axis=-1)
@@ -166,12 +166,12 @@ def _allowed(settings: DungeonSettings, state: DungeonState) -> Array:
 
 
 def _first(flags: Array) -> Array:
-    """bool [A]: only the first True of `flags` is left."""
+    """Return `flags` with only their first True, bool [A]."""
     return flags & (jnp.cumsum(flags) == 1)
 
 
 def _walk_dragon(state: DungeonState) -> DungeonState:
-    """One cell towards the portal, along the longer distance, unless held, dead or not its turn."""
+    """Move the dragon one cell towards the portal, along the longer distance, unless held, dead or not its turn."""
     way = state.portal - state.dragon
     along_x = jnp.abs(way[0]) > jnp.abs(way[1])
     stride = jnp.sign(way) * jnp.stack([along_x, ~along_x])
@@ -180,7 +180,7 @@ def _walk_dragon(state: DungeonState) -> DungeonState:
 
 
 def _step(settings: DungeonSettings, state: DungeonState, action: Array) -> tuple[DungeonState, TeamStep]:
-    """The six rules of the module's docstring, in their order."""
+    """Apply the six rules of the module's docstring, in their order."""
     before = state
     allowed = jnp.take_along_axis(_allowed(settings, state), action[:, None], axis=1)[:, 0]
     action = jnp.where(allowed & state.alive, action, 0)
@@ -215,7 +215,7 @@ def _judge(settings: DungeonSettings, before: DungeonState, state: DungeonState,
 
 
 def _view(settings: DungeonSettings, state: DungeonState) -> TeamView:
-    """Observation, action mask and who is alive; the layout of the observation is in the module's docstring."""
+    """Compute observation, action mask and the living; the layout of the observation is in the module's docstring."""
     members, scale = settings.capacity, 1.0 / (settings.size - 1)
     near, carries = _next_to_dragon(state), _carries(state)
     key_lies = ~state.dragon_alive & (state.carrier == NOBODY)
@@ -250,7 +250,7 @@ def _view(settings: DungeonSettings, state: DungeonState) -> TeamView:
 
 
 def draw_dungeon(size: int, state: Any) -> Scene:
-    """The dungeon of `size` x `size` cells with walls around it; `state` is a `DungeonState` of numpy arrays.
+    """Draw the dungeon of `size` x `size` cells with walls around it; `state` is a `DungeonState` of numpy arrays.
 
     The portal's row is on top. Agents wear the number of their row, from 1. Where one died stands a gravestone.
     """
@@ -280,7 +280,7 @@ def draw_dungeon(size: int, state: Any) -> Scene:
 
 
 def tell_dungeon(state: Any, over: bool) -> str:
-    """What has happened, in a few words; `state` as above. An end that is neither lost nor late is an escape."""
+    """Describe the state in a few words; `state` as above. An end that is neither lost nor late is an escape."""
     living = state.alive.any()
     if state.dragon_alive:
         if (state.dragon == state.portal).all():
@@ -301,7 +301,7 @@ def tell_dungeon(state: Any, over: bool) -> str:
 
 
 def _door(beside: Point, side: float) -> list[Shape]:
-    """In the wall to the left (`side` -1) or right of its cell, with a golden lock."""
+    """Draw the door with a golden lock, in the wall to the left (`side` -1) or right of its cell."""
     x, y = beside[0] + 0.78 * side, beside[1]
     return [Box((x, y), (0.56, 0.92), _DOOR), Box((x, y), (0.44, 0.8), "#a8743c"), Disc((x, y), 0.1, _GOLD)]
 
@@ -313,7 +313,7 @@ def _grave(middle: Point, label: str) -> list[Shape]:
 
 
 def _dragon(middle: Point) -> list[Shape]:
-    """From above: wings, a body with a spiked back, two eyes."""
+    """Draw the dragon from above: wings, a body with a spiked back, two eyes."""
     x, y = middle
     wings = [
         Polygon(
@@ -346,7 +346,7 @@ def _key(middle: Point, scale: float) -> list[Shape]:
 
 
 def _agent(middle: Point, place: int, here: list[int], carries: bool) -> list[Shape]:
-    """A numbered disc; those who share a cell stand in a ring. The carrier holds the key."""
+    """Draw an agent as a numbered disc; agents that share a cell stand in a ring. The carrier holds the key."""
     radius, away = (0.3, 0.0) if len(here) == 1 else (0.19, 0.25)
     angle = 2.0 * math.pi * here.index(place) / len(here) + 0.5 * math.pi
     x, y = middle[0] + away * math.cos(angle), middle[1] + away * math.sin(angle)

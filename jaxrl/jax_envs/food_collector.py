@@ -61,7 +61,7 @@ PARAMETERS = {"laser_length": 8.0, "agent_scale": 1.0}
 
 
 class FoodState(NamedTuple):
-    """One arena: x to the right, y upwards, (0, 0) at the lower left corner."""
+    """State of one arena: x to the right, y upwards, (0, 0) at the lower left corner."""
 
     position: Array  # float32 [A, 2]
     velocity: Array  # float32 [A, 2], per decision
@@ -108,7 +108,7 @@ def make_food_collector(settings: FoodSettings = DEFAULTS) -> JaxEnv:
 
 
 def _place(settings: FoodSettings, key: Array, laser_length: Array, agent_scale: Array) -> FoodState:
-    """Agents and food anywhere."""
+    """Place agents and food anywhere."""
     agent_key, angle_key, food_key = jax.random.split(key, 3)
     agents = settings.agents
     return FoodState(
@@ -126,24 +126,24 @@ def _place(settings: FoodSettings, key: Array, laser_length: Array, agent_scale:
 
 
 def _anywhere(settings: FoodSettings, key: Array) -> Array:
-    """float32 [F, 2]: a place for each piece of food, which touches no wall."""
+    """Draw a place for each piece of food that touches no wall, float32 [F, 2]."""
     shape = (settings.good + settings.bad, 2)
     return jax.random.uniform(key, shape, minval=FOOD_RADIUS, maxval=settings.side - FOOD_RADIUS)
 
 
 def _frame(angle: Array) -> Array:
-    """float32 [..., 2, 2]: where ahead and left are."""
+    """Return the unit vectors ahead and left, float32 [..., 2, 2]."""
     ahead = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
     return jnp.stack([ahead, left_of(ahead)], axis=-2)
 
 
 def _own(state: FoodState, places: Array) -> Array:
-    """Places [K, 2] in each agent's frame, (ahead, left): [A, K, 2]."""
+    """Convert places [K, 2] to each agent's frame, (ahead, left): [A, K, 2]."""
     return jnp.einsum("akx,adx->akd", places - state.position[:, None], _frame(state.angle))
 
 
 def _move(settings: FoodSettings, state: FoodState, actions: TeamActions) -> FoodState:
-    """Rules 1 and 2."""
+    """Turn and move the agents (rules 1 and 2)."""
     free = state.frozen == 0
     push = jnp.where(free[:, None], jnp.clip(actions.continuous, -1.0, 1.0), 0.0)
     angle = state.angle + settings.turn * push[:, 2]
@@ -156,7 +156,7 @@ def _move(settings: FoodSettings, state: FoodState, actions: TeamActions) -> Foo
 
 
 def _shoot(settings: FoodSettings, state: FoodState) -> FoodState:
-    """Rule 3, and the end of what was frozen before."""
+    """Freeze agents that a laser hits (rule 3) and count down the time of those frozen before."""
     ahead, aside = jnp.moveaxis(_own(state, state.position), -1, 0)  # [A, A], of the second for the first
     within = (ahead > 0.0) & (ahead <= state.laser_length) & (jnp.abs(aside) <= state.agent_scale)
     within &= ~np.eye(settings.agents, dtype=bool) & state.shot[:, None]
@@ -167,7 +167,7 @@ def _shoot(settings: FoodSettings, state: FoodState) -> FoodState:
 
 
 def _eat(settings: FoodSettings, key: Array, state: FoodState) -> tuple[FoodState, Array]:
-    """Rule 4, and what each agent gets for it, float32 [A]."""
+    """Let agents eat food (rule 4). Return the new state and each agent's reward, float32 [A]."""
     distance = jnp.linalg.norm(state.position[:, None] - state.food, axis=-1)  # [A, F]
     nearest = jnp.argmin(distance, axis=0)
     eats = (distance <= state.agent_scale + FOOD_RADIUS) & (nearest == np.arange(settings.agents)[:, None])
@@ -194,7 +194,7 @@ def _view(settings: FoodSettings, state: FoodState, over: Array) -> TeamView:
 
 
 def _grid(settings: FoodSettings, state: FoodState) -> Array:
-    """bool [A, 5, cells, cells]: what each agent sees around it."""
+    """Compute the grid that each agent sees around it, bool [A, 5, cells, cells]."""
     agents, cells = settings.agents, settings.cells
     frozen, others = state.frozen > 0, ~jnp.eye(agents, dtype=bool)
     everybody = jnp.ones((agents, len(state.food)), bool)
@@ -213,7 +213,7 @@ def _grid(settings: FoodSettings, state: FoodState) -> Array:
 
 
 def _cells(own: Array, there: Array, cells: int) -> Array:
-    """bool [A, cells, cells]: which hold one of the places `own` [A, K, 2] that are `there` [A, K].
+    """Return which cells hold one of the places `own` [A, K, 2] that are `there` [A, K], bool [A, cells, cells].
 
     A product of two one-hot matrices: scattering is a loop on CPUs.
     """
@@ -223,7 +223,7 @@ def _cells(own: Array, there: Array, cells: int) -> Array:
 
 
 def _draw(settings: FoodSettings, state: Any) -> Scene:
-    """Food, agents with the way they look, blue where frozen, and lasers. `state`: numpy arrays."""
+    """Draw food, agents with their direction, blue where frozen, and lasers; `state` has numpy arrays."""
     shapes: list[Shape] = []
     for number, (x, y) in enumerate(state.food.tolist()):
         shapes.append(Disc((x, y), FOOD_RADIUS, "#40a048" if number < settings.good else "#cc3430"))

@@ -51,7 +51,7 @@ DEFAULTS = GridWorldSettings()
 
 
 class GridWorldState(NamedTuple):
-    """One area. Cells are (x, y), y upwards."""
+    """State of one area. Cells are (x, y), y upwards."""
 
     position: Array  # int32 [2]
     sign: Array  # int32 [2, G, 2], plus signs and crosses
@@ -61,7 +61,7 @@ class GridWorldState(NamedTuple):
 
 
 def make_grid_world(settings: GridWorldSettings = DEFAULTS) -> JaxEnv:
-    """Seen by a camera.
+    """Make Grid World seen by a camera.
 
     Raises:
         ValueError: no pixel, no sign, or fewer cells than signs and agent need.
@@ -72,7 +72,7 @@ def make_grid_world(settings: GridWorldSettings = DEFAULTS) -> JaxEnv:
 
 
 def make_grid_world_grid(settings: GridWorldSettings = DEFAULTS) -> JaxEnv:
-    """Seen by a grid sensor. Raises ValueError as `make_grid_world`."""
+    """Make Grid World seen by a grid sensor. Raises ValueError as `make_grid_world`."""
     grid = ObservationSpec("GridSensor", (3, settings.size, settings.size), IMAGE_PROPERTIES, dtype="uint8")
     return _make("GridWorldGrid", settings, grid, lambda *of: jnp.where(_layers(*of), 255, 0).astype(jnp.uint8))
 
@@ -103,7 +103,7 @@ def _make(name: str, settings: GridWorldSettings, sensor: ObservationSpec, look:
 
 
 def _place(settings: GridWorldSettings, key: Array, counts: list[Array]) -> GridWorldState:
-    """Everything on a cell of its own; `counts`: float32 [], signs of each kind, at least one."""
+    """Place everything on a cell of its own; `counts`: float32 [], signs of each kind, at least one."""
     cell_key, kind_key = jax.random.split(key)
     most = settings.most_goals
     cell = jnp.argsort(jax.random.uniform(cell_key, (settings.size**2,)))[: 1 + KINDS * most].astype(jnp.int32)
@@ -119,7 +119,7 @@ def _place(settings: GridWorldSettings, key: Array, counts: list[Array]) -> Grid
 
 
 def _allowed(settings: GridWorldSettings, position: Array) -> Array:
-    """bool [5]: all but moves out of the square."""
+    """Return the allowed actions, all but moves out of the square, bool [5]."""
     onto = position + _MOVES
     return jnp.all((onto >= 0) & (onto < settings.size), axis=-1)
 
@@ -145,16 +145,16 @@ def _view(settings: GridWorldSettings, look: Any, state: GridWorldState, alive: 
 
 
 def _layers(settings: GridWorldSettings, state: GridWorldState) -> Array:
-    """bool [3, size, size], row 0 at the top: where agent, plus signs and crosses are."""
+    """Return where agent, plus signs and crosses are, bool [3, size, size], row 0 at the top."""
     cells = jnp.concatenate([state.position[None], state.sign.reshape(-1, 2)])
     there = jnp.concatenate([jnp.ones(1, bool), state.there.reshape(-1)])
     axis = np.arange(settings.size)
-    found = (cells[:, 1, None, None] == axis[::-1, None]) & (cells[:, 0, None, None] == axis) & there[:, None, None]
-    return jnp.stack([found[0], *jnp.any(found[1:].reshape(KINDS, -1, *found.shape[1:]), axis=1)])
+    occupied = (cells[:, 1, None, None] == axis[::-1, None]) & (cells[:, 0, None, None] == axis) & there[:, None, None]
+    return jnp.stack([occupied[0], *jnp.any(occupied[1:].reshape(KINDS, -1, *occupied.shape[1:]), axis=1)])
 
 
 def _photographed(settings: GridWorldSettings, state: GridWorldState) -> Array:
-    """uint8 [3, size · p, size · p]: in each cell the tile of what stands there, the agent above signs."""
+    """Render the camera's image, uint8 [3, size · p, size · p]: each cell shows its content, the agent above signs."""
     agent, plus, ex = _layers(settings, state)
     code = jnp.where(agent, 1, jnp.where(plus, 2, jnp.where(ex, 3, 0)))  # [size, size]
     tiles = jnp.asarray(_tiles(settings.cell_pixels))[code]  # [size, size, 3, p, p]
@@ -163,7 +163,7 @@ def _photographed(settings: GridWorldSettings, state: GridWorldState) -> Array:
 
 
 def _tiles(pixels: int) -> np.ndarray:
-    """uint8 [4, 3, p, p]: empty ground, the agent, a plus sign, a cross."""
+    """Make the tiles of empty ground, the agent, a plus sign and a cross, uint8 [4, 3, p, p]."""
     axis = np.abs(2.0 * np.arange(pixels) + 1.0 - pixels) / pixels  # distance from the middle, 0 to 1
     across, along = axis[None, :], axis[:, None]
     covered = np.array([
@@ -177,7 +177,7 @@ def _tiles(pixels: int) -> np.ndarray:
 
 
 def _draw(settings: GridWorldSettings, state: Any) -> Scene:
-    """The cells with what stands there; a bar above says which kind is wanted. `state`: numpy arrays."""
+    """Draw the cells and their content; a bar above says which kind is wanted. `state` has numpy arrays."""
     size, colours = float(settings.size), ["#{:02x}{:02x}{:02x}".format(*colour) for colour in _COLOURS.tolist()]
     shapes: list[Shape] = [Box((size / 2, size + 0.3), (size, 0.5), colours[2 + int(state.wanted)])]
     shapes += [

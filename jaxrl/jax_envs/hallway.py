@@ -46,7 +46,7 @@ SIGN_CELL = (1, 1)
 SHORTEST = 4
 """Least `length`: two rows of the room, one of the corridor, one with the doors."""
 NOTHING, WALL, SIGN, DOOR = 0, 1, 2, 4
-"""What a cell holds: signs are SIGN + symbol, doors DOOR + symbol; symbols are 0 (cross) and 1 (ring)."""
+"""Contents of a cell: signs are SIGN + symbol, doors DOOR + symbol; symbols are 0 (cross) and 1 (ring)."""
 KINDS = 5  # that a ray can meet
 LENGTH = 4 + 5 * (KINDS + 1)
 WAYS = np.array([[0, 1], [-1, 0], [0, -1], [1, 0]], np.int32)  # (x, y) by quarter turns to the left; 0 is the hall's
@@ -67,7 +67,7 @@ DEFAULTS = HallwaySettings()
 
 
 class HallwayState(NamedTuple):
-    """One area. Cells are (x, y), y counting along the hall."""
+    """State of one area. Cells are (x, y), y counting along the hall."""
 
     position: Array  # int32 [2]
     heading: Array  # int32 [], quarter turns to the left from the way along the hall, 0..3
@@ -114,7 +114,7 @@ def make_hallway(settings: HallwaySettings = DEFAULTS) -> JaxEnv:
 
 
 def _content(state: HallwayState, cell: Array) -> Array:
-    """What the cells [..., 2] hold, int32 [...]."""
+    """Return the contents of the cells [..., 2], int32 [...]."""
     column, row = cell[..., 0], cell[..., 1]
     outside = (column < 0) | (column >= WIDTH) | (row < 0) | (row >= state.length)
     outside |= (column != 1) & (row >= ROOM) & (row < state.length - 1)
@@ -126,7 +126,7 @@ def _content(state: HallwayState, cell: Array) -> Array:
 
 
 def _step(settings: HallwaySettings, state: HallwayState, action: Array) -> tuple[HallwayState, TeamStep]:
-    """The rules of the module's docstring, in their order."""
+    """Apply the rules of the module's docstring, in their order."""
     heading = (state.heading + jnp.asarray(_SPIN)[action]) % 4
     onto = state.position + jnp.asarray(_MOVE)[action] * jnp.asarray(WAYS)[state.heading]
     held = _content(state, onto)
@@ -142,7 +142,7 @@ def _step(settings: HallwaySettings, state: HallwayState, action: Array) -> tupl
 
 
 def _view(settings: HallwaySettings, state: HallwayState, over: Array) -> TeamView:
-    """The observation that the module's docstring lays out."""
+    """Compute the observation that the module's docstring lays out."""
     rays = seen_by_rays(partial(_content, state), state.position, state.heading, settings.sight)
     obs = jnp.concatenate([jax.nn.one_hot(state.heading, 4), rays])
     everything = jnp.ones((1, NUM_ACTIONS), bool)
@@ -150,7 +150,7 @@ def _view(settings: HallwaySettings, state: HallwayState, over: Array) -> TeamVi
 
 
 def seen_by_rays(content: Callable[[Array], Array], position: Array, heading: Array, sight: int) -> Array:
-    """Float32 [5 * 6]: of each ray what it meets first as one of KINDS, and how far that is, divided by `sight`.
+    """Compute for each ray the first thing it meets, as one of KINDS, and its distance / `sight`: float32 [5 * 6].
 
     `content`: cells [..., 2] → what they hold, int32 [...]: NOTHING, or 1 to KINDS.
     """
@@ -158,9 +158,9 @@ def seen_by_rays(content: Callable[[Array], Array], position: Array, heading: Ar
     ray = _RAYS[:, :1] * ahead + _RAYS[:, 1:] * left  # [5, 2]
     held = content(position + ray[:, None] * np.arange(1, sight + 1)[:, None])  # [5, sight]
     first = jnp.argmax(held != NOTHING, axis=1)
-    met = jnp.take_along_axis(held, first[:, None], axis=1)[:, 0]
-    distance = jnp.where(met == NOTHING, 1.0, (1 + first) / sight)
-    kind = jax.nn.one_hot(met - 1, KINDS)  # of NOTHING: no place, so all 0
+    content_met = jnp.take_along_axis(held, first[:, None], axis=1)[:, 0]
+    distance = jnp.where(content_met == NOTHING, 1.0, (1 + first) / sight)
+    kind = jax.nn.one_hot(content_met - 1, KINDS)  # of NOTHING: no place, so all 0
     return jnp.concatenate([kind, distance[:, None]], axis=1).reshape(-1)
 
 
@@ -168,7 +168,7 @@ _STONE, _FLOOR, _SIGN, _DOOR, _AGENT = "#5b5750", "#ece6d8", "#e0aa1e", "#8a5a2b
 
 
 def draw(state: Any) -> Scene:
-    """The hall from above, lying on its side, its start on the left; `state` is a `HallwayState` of numpy arrays."""
+    """Draw the hall from above, lying on its side, its start on the left; `state` has numpy arrays."""
     border, length = 0.4, int(state.length)
 
     def middle(x: float, y: float) -> tuple[float, float]:
@@ -192,7 +192,7 @@ def draw(state: Any) -> Scene:
 
 
 def _symbol(middle: tuple[float, float], symbol: int) -> list[Shape]:
-    """A cross or a ring, white."""
+    """Draw a white cross or ring."""
     x, y = middle
     if symbol:
         return [Disc(middle, 0.3, "#ffffff"), Disc(middle, 0.18, _STONE)]

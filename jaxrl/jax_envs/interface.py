@@ -1,4 +1,4 @@
-"""What a JAX-native environment is: one area with one team (or several), as two pure functions of static shapes.
+"""Interface of a JAX-native environment: one area with one team (or several), as two pure functions of static shapes.
 
 Areas are batched from outside (`start_areas`, `advance_areas`). Members that are absent or ended stay as masked rows,
 so that shapes never change; the row of a member that ended may later hold another. A simulator is one file with a
@@ -48,7 +48,7 @@ class TeamActions(NamedTuple):
 
 
 class TeamView(NamedTuple):
-    """What the members see and may do now."""
+    """Observations, allowed actions and living members, now."""
 
     obs: tuple[Array, ...]  # one per sensor, its dtype [A, *shape]; zeros for members that never lived in this episode
     action_mask: Array  # bool [A, M], True: allowed; all True for members that are not alive
@@ -56,7 +56,7 @@ class TeamView(NamedTuple):
 
 
 class TeamStep(NamedTuple):
-    """What one step of the area brought about. `view` is the true last one when the episode is over."""
+    """Results of one step of the area. `view` is the true last one when the episode is over."""
 
     view: TeamView
     reward: Array  # float32 [A], each member's own, of those that pause too
@@ -77,7 +77,7 @@ def team_step(
     over: Array | None = None,
     figures: Mapping[str, Array],
 ) -> TeamStep:
-    """A step from arrays [A], or scalars for everybody; `figures` by what comes behind `Environment/`.
+    """Make a step from arrays [A], or scalars for everybody; `figures` by their tag without `Environment/`.
 
     `over`: None where the first end is that of all.
     """
@@ -97,12 +97,12 @@ def team_step(
 
 
 def given(parameters: EnvParams, usual: Mapping[str, float]) -> dict[str, Array]:
-    """Each of the `usual` parameters, float32: as it is given, or else as usual."""
+    """Return each of the `usual` parameters, float32: its value in `parameters` if present, else its usual value."""
     return {name: jnp.asarray(parameters.get(name, value), jnp.float32) for name, value in usual.items()}
 
 
 def vector_sensor(size: int) -> ObservationSpec:
-    """A vector, called as Unity calls it."""
+    """Make the spec of a vector sensor, named as Unity names it."""
     return ObservationSpec(f"VectorSensor_size{size}", (size,), (DimensionProperty.NONE,))
 
 
@@ -178,12 +178,12 @@ def advance_areas(
 
 
 def step_areas(env: Any, areas: Areas, actions: Any) -> tuple[State, Any]:
-    """The step of E areas at their clocks, and nothing after it: where the episode is over, the state is its last."""
+    """Step E areas at their clocks, without resets: where the episode is over, the state is its last."""
     return jax.vmap(env.step)(_keys(areas, _STEP), areas.state, actions)
 
 
 def next_episodes(env: Any, areas: Areas, parameters: Mapping[str, Value]) -> tuple[State, Any]:
-    """What begins in E areas where the step at their clocks ends an episode; it is played from `clock + 1` on."""
+    """Reset E areas whose step at their clocks ends an episode; the new episode is played from `clock + 1` on."""
     return jax.vmap(env.reset)(_keys(areas, _RESET), drawn(parameters, partial(_keys, areas, _DRAW)))
 
 
@@ -194,10 +194,10 @@ def begin_areas_anew(env: Any, areas: Areas, parameters: Mapping[str, Value]) ->
 
 
 _STEP, _RESET, _DRAW, _FIRST_DRAW, _ANEW, _DRAW_ANEW = range(6)
-"""What a key is for."""
+"""Purposes of a key."""
 
 
 def _keys(areas: Areas, purpose: int) -> Array:
-    """Keys [E] of this moment. Drawn where they are used: an environment that needs none in `step` pays for none."""
+    """Derive keys [E] of this moment, where they are used: an environment without chance in `step` pays nothing."""
     now = jax.vmap(jax.random.fold_in)(areas.key, areas.clock)
     return jax.vmap(lambda key: jax.random.fold_in(key, purpose))(now)

@@ -1,7 +1,7 @@
-"""A lock that only a seer can read and only a runner can open: teams of several behaviors, each of whom is needed.
+"""Lock: only a seer can read the code and only a runner can open: a team of several behaviors that need each other.
 
-The smallest game in which members of different kinds earn what none of them could: what is right is known to one, and
-done by another. Written for this project as a probe of credit across behaviors.
+The smallest game in which members of several behaviors earn what none could alone: one knows the right action,
+another takes it. Written for this project as a probe of credit across behaviors.
 
 Rules. The lock has a code, 0 to `codes` - 1. One decision of the team goes in this order:
 1. The seer, who alone sees the code, sets the dial to a number. The others wait: what they do counts for nothing.
@@ -61,7 +61,7 @@ DEFAULTS = LockSettings()
 
 
 class LockState(NamedTuple):
-    """One area."""
+    """State of one area."""
 
     code: Array  # int32 []
     keyhole: Array  # int32 [], the key that fits; 0 without a carrier
@@ -74,12 +74,12 @@ class LockState(NamedTuple):
 
 
 def make_lock(settings: LockSettings = DEFAULTS) -> JaxScene:
-    """A seer and a runner. Raises ValueError for fewer than 2 codes."""
+    """Make the lock with a seer and a runner. Raises ValueError for fewer than 2 codes."""
     return _make("Lock", settings, carrier=False)
 
 
 def make_lock_and_key(settings: LockSettings = DEFAULTS) -> JaxScene:
-    """A seer, a runner and a carrier. Raises ValueError for fewer than 2 codes."""
+    """Make the lock with a seer, a runner and a carrier. Raises ValueError for fewer than 2 codes."""
     return _make("LockAndKey", settings, carrier=True)
 
 
@@ -127,14 +127,14 @@ def _step(
         way = actions[CARRIER].continuous[0]
         turned = jnp.arctan2(way[1], way[0]) / (2 * jnp.pi) % 1.0  # share of a whole turn
         right &= jnp.minimum((turned * KEYS).astype(jnp.int32), KEYS - 1) == state.keyhole
-    after = state._replace(
+    new_state = state._replace(
         dial=jnp.where(state.clock == 0, actions[SEER].discrete[0, 0], state.dial),
         open=jnp.where(second, right, state.open),
         clock=state.clock + 1,
     )
-    over = after.clock == LENGTH
-    won = (over & after.open).astype(jnp.float32)
-    views, steps = _views(settings, parts, after), {}
+    over = new_state.clock == LENGTH
+    won = (over & new_state.open).astype(jnp.float32)
+    views, steps = _views(settings, parts, new_state), {}
     for part in parts:
         there = ~(state.leaves & (state.clock > last_of_seer)) if part.name == SEER else jnp.bool_(True)
         leaves = (state.leaves & (state.clock == last_of_seer)) if part.name == SEER else jnp.bool_(False)
@@ -146,7 +146,7 @@ def _step(
             terminated=ended[None],
             truncated=jnp.zeros(1, bool),
         )
-    return after, SceneStep(steps, over, {"Environment/Opened": won})
+    return new_state, SceneStep(steps, over, {"Environment/Opened": won})
 
 
 def _last_of_seer(state: LockState) -> Array:

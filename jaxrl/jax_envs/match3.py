@@ -39,9 +39,9 @@ _COLOURS = ("#cc3430", "#40a048", "#2e5eaa", "#e0b030", "#8848a8", "#e07828", "#
 EMPTY = -1
 """Colour of a cell without a piece."""
 MOST_CASCADES = 100
-"""Times that pieces match one after the other without a move; what matches then is cleared with the next move."""
+"""Most cascades after one move; pieces that still match are cleared with the next move."""
 MOST_DRAWS = 100
-"""Boards that are drawn until one allows a swap."""
+"""Most boards that are drawn until one allows a swap."""
 
 
 class Match3Settings(NamedTuple):
@@ -59,7 +59,7 @@ DEFAULTS = Match3Settings()
 
 
 class Match3State(NamedTuple):
-    """One area, between two moves: nothing matches on the board."""
+    """State of one area between two moves: nothing matches on the board."""
 
     board: Board
     allowed: Array  # bool [M], swaps
@@ -68,7 +68,7 @@ class Match3State(NamedTuple):
 
 
 def make_match3(settings: Match3Settings = DEFAULTS) -> JaxEnv:
-    """Seen as a grid.
+    """Make Match-3 seen as a grid.
 
     Raises:
         ValueError: a board of less than 3 x 4 pieces, less than 3 colours or more than 9, no move.
@@ -79,7 +79,7 @@ def make_match3(settings: Match3Settings = DEFAULTS) -> JaxEnv:
 
 
 def make_match3_vector(settings: Match3Settings = DEFAULTS) -> JaxEnv:
-    """Seen as a vector. Raises ValueError as `make_match3`."""
+    """Make Match-3 seen as a vector. Raises ValueError as `make_match3`."""
     size = (settings.colours + settings.specials) * settings.rows * settings.columns
     return _make("Match3VectorObs", settings, ObservationSpec("Match3 Sensor", (size,), (DimensionProperty.NONE,)))
 
@@ -140,7 +140,7 @@ def _view(settings: Match3Settings, sensor: ObservationSpec, state: Match3State,
 
 
 def _draw(settings: Match3Settings, state: Any) -> Scene:
-    """Pieces by colour; special ones bear what they count. `state`: numpy arrays."""
+    """Draw pieces by colour; special ones bear what they count. `state` has numpy arrays."""
     shapes: list[Shape] = []
     for (row, column), colour in np.ndenumerate(state.board.colour):
         kind = int(state.board.special[row, column])
@@ -151,14 +151,14 @@ def _draw(settings: Match3Settings, state: Any) -> Scene:
 
 
 class Board(NamedTuple):
-    """R x C pieces."""
+    """Board of R x C pieces."""
 
     colour: Array  # int32 [R, C], 0 .. colours - 1, or EMPTY
     special: Array  # int32 [R, C]: a piece counts 1 + special; 0 where the cell is empty
 
 
 class Supply(NamedTuple):
-    """What new pieces are; static."""
+    """Distribution of new pieces; static."""
 
     colours: int
     specials: int  # kinds of special pieces, 1 .. specials, each as likely as the others
@@ -166,7 +166,7 @@ class Supply(NamedTuple):
 
 
 def swaps(rows: int, columns: int) -> np.ndarray:
-    """int32 [M, R · C]: for each swap the piece that each cell holds afterwards, cells counted row by row.
+    """Return for each swap the piece that each cell holds afterwards, int32 [M, R · C], cells counted row by row.
 
     First the swaps of a cell with its right neighbour, row by row, then those with the cell above.
     """
@@ -175,19 +175,19 @@ def swaps(rows: int, columns: int) -> np.ndarray:
         *zip(cells[:, :-1].flat, cells[:, 1:].flat, strict=True),
         *zip(cells[:-1].flat, cells[1:].flat, strict=True),
     ]
-    after = np.tile(cells.reshape(-1), (len(pairs), 1))
+    permutation = np.tile(cells.reshape(-1), (len(pairs), 1))
     for swap, (first, second) in enumerate(pairs):
-        after[swap, [first, second]] = second, first
-    return after.astype(np.int32)
+        permutation[swap, [first, second]] = second, first
+    return permutation.astype(np.int32)
 
 
 def matched(colour: Array) -> Array:
-    """bool [..., R, C]: pieces in a row or column of at least three of one colour."""
+    """Return the pieces in a row or column of at least three of one colour, bool [..., R, C]."""
     return _in_threes(colour) | _in_threes(colour.swapaxes(-1, -2)).swapaxes(-1, -2)
 
 
 def _in_threes(colour: Array) -> Array:
-    """Along the last axis."""
+    """Return the pieces that lie in three of one colour along the last axis, bool [..., R, C]."""
     first, second, third = colour[..., :-2], colour[..., 1:-1], colour[..., 2:]
     three = (first == second) & (second == third) & (third != EMPTY)
     before = [(0, 0)] * (colour.ndim - 1)
@@ -195,29 +195,29 @@ def _in_threes(colour: Array) -> Array:
 
 
 def allowed(colour: Array) -> Array:
-    """bool [M]: swaps after which something matches, of a board on which nothing does."""
-    after = colour.reshape(-1)[swaps(*colour.shape)].reshape(-1, *colour.shape)
-    return matched(after).any((-1, -2))
+    """Return the swaps after which something matches, bool [M]. On `colour` itself nothing matches."""
+    swapped_colour = colour.reshape(-1)[swaps(*colour.shape)].reshape(-1, *colour.shape)
+    return matched(swapped_colour).any((-1, -2))
 
 
 def swap(board: Board, number: Array) -> Board:
-    """The board after one of `swaps`."""
-    after = jnp.asarray(swaps(*board.colour.shape))[number]
-    return Board(*(x.reshape(-1)[after].reshape(x.shape) for x in board))
+    """Return the board after the swap of that number in `swaps`."""
+    permutation = jnp.asarray(swaps(*board.colour.shape))[number]
+    return Board(*(x.reshape(-1)[permutation].reshape(x.shape) for x in board))
 
 
 def fall(board: Board) -> Board:
-    """Pieces move down over empty cells, in their order."""
-    kept = board.colour != EMPTY
-    target = jnp.cumsum(kept, axis=0) - 1
-    here = (target == np.arange(len(kept))[:, None, None]) & kept  # [R, R, C]: to row r from row s
+    """Move pieces down over empty cells, in their order."""
+    is_piece = board.colour != EMPTY
+    target = jnp.cumsum(is_piece, axis=0) - 1
+    here = (target == np.arange(len(is_piece))[:, None, None]) & is_piece  # [R, R, C]: to row r from row s
     return Board(
         colour=jnp.where(here, board.colour - EMPTY, 0).sum(1) + EMPTY, special=jnp.where(here, board.special, 0).sum(1)
     )
 
 
 def fill(key: Array, board: Board, supply: Supply) -> Board:
-    """New pieces in empty cells. `key` is consumed."""
+    """Put new pieces into empty cells. `key` is consumed."""
     colour_key, special_key = jax.random.split(key)
     empty, shape = board.colour == EMPTY, board.colour.shape
     colour = jax.random.randint(colour_key, shape, 0, supply.colours, jnp.int32)
@@ -249,7 +249,7 @@ def settle(key: Array, board: Board, supply: Supply) -> tuple[Board, Array]:
 
 
 def playable(key: Array, board: Board, supply: Supply) -> tuple[Board, Array]:
-    """The board if it allows a swap, else a new one that does; and which it allows, bool [M]. `key` is consumed.
+    """Return the board, or a new one if it allows no swap, and its allowed swaps, bool [M]. `key` is consumed.
 
     Where `MOST_DRAWS` new boards in a row allow none, all swaps are told to be allowed.
     """

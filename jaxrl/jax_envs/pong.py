@@ -53,7 +53,7 @@ DEFAULTS = PongSettings()
 
 
 class PongState(NamedTuple):
-    """One table, seen from above: x to the line of team 1."""
+    """State of one table, seen from above: x to the line of team 1."""
 
     paddle: Array  # float32 [2], y of each
     ball: Array  # float32 [2]
@@ -97,12 +97,12 @@ def make_pong(settings: PongSettings = DEFAULTS) -> JaxEnv:
 
 
 def follow_ball(obs: Array) -> Array:
-    """A scripted player: it goes where the ball is now, as fast as it can. Observations [..., 7] → actions [..., 1]."""
+    """Return actions [..., 1] of a scripted player that follows the ball at full speed, from observations [..., 7]."""
     return jnp.clip(20.0 * (obs[..., 2:3] - obs[..., 0:1]), -1.0, 1.0)
 
 
 def _serve(settings: PongSettings, key: Array, ball_touch: Array) -> PongState:
-    """The ball leaves the middle towards one of the lines."""
+    """Begin an episode: the ball leaves the middle towards one of the lines."""
     side_key, angle_key, paddle_key = jax.random.split(key, 3)
     side = jnp.where(jax.random.bernoulli(side_key), 1.0, -1.0)
     angle = 0.6 * settings.steepest * jax.random.uniform(angle_key, minval=-1.0)
@@ -118,7 +118,7 @@ def _serve(settings: PongSettings, key: Array, ball_touch: Array) -> PongState:
 
 
 def _play(settings: PongSettings, state: PongState, action: Array) -> tuple[PongState, Array]:
-    """Rules 1 to 3, and who struck the ball, bool [2]; `action` float32 [2], in each team's own frame."""
+    """Apply rules 1 to 3; `action` float32 [2], in each team's own frame. Return also who struck the ball, bool [2]."""
     room = settings.half_width - settings.reach
     paddle = jnp.clip(state.paddle + settings.pace * _SIDE * jnp.clip(action, -1.0, 1.0), -room, room)
     ball, velocity = state.ball + state.velocity, state.velocity
@@ -139,7 +139,7 @@ def _play(settings: PongSettings, state: PongState, action: Array) -> tuple[Pong
 
 
 def _judge(settings: PongSettings, state: PongState, struck: Array) -> TeamStep:
-    """Rule 4."""
+    """Decide rewards and ends (rule 4)."""
     missed = jnp.abs(state.ball[0]) > 1.0  # a struck ball lies on the line
     won = jnp.sign(state.ball[0]) == _SIDE  # the ball is behind the other's line
     late = (state.clock >= settings.episode_limit) & ~missed
@@ -150,7 +150,7 @@ def _judge(settings: PongSettings, state: PongState, struck: Array) -> TeamStep:
 
 
 def _view(settings: PongSettings, state: PongState, over: Array) -> TeamView:
-    """Observation and who is alive; the layout of the observation is in the module's docstring."""
+    """Compute observations and the living; the layout of the observation is in the module's docstring."""
     wide = np.array([1.0, settings.half_width], np.float32)
     places = _SIDE[:, None] * (state.ball / wide)  # [2, 2]
     velocity = _SIDE[:, None] * state.velocity / settings.ball_speed
@@ -163,7 +163,7 @@ def _view(settings: PongSettings, state: PongState, over: Array) -> TeamView:
 
 
 def _draw(settings: PongSettings, state: PongState) -> Scene:
-    """The table, both paddles and the ball."""
+    """Draw the table, both paddles and the ball."""
     strip, wide = 0.1, settings.half_width
     shapes: list[Shape] = [Box((1.0 + strip, wide), (2.0, 2 * wide), "#1d3557")]
     for side, colour, y in zip((-1.0, 1.0), ("#3a6ea5", "#c1440e"), state.paddle, strict=True):

@@ -30,7 +30,7 @@ from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, Observation
 
 
 class ProbeState(NamedTuple):
-    """One area."""
+    """State of one area."""
 
     answer: Array  # int32 [A, D], right choice in each branch
     delay: Array  # int32 [], decisions before the one that counts
@@ -38,7 +38,7 @@ class ProbeState(NamedTuple):
 
 
 def make_probe(name: str, sensors: tuple[Sensor, ...], *, members: int = 1, delay: int = 0) -> JaxEnv:
-    """A probe with these sensors, in this order.
+    """Make a probe with these sensors, in this order.
 
     Args:
       name: behavior name.
@@ -92,38 +92,38 @@ def make_probe(name: str, sensors: tuple[Sensor, ...], *, members: int = 1, dela
 
 
 def make_probe_image() -> JaxEnv:
-    """A colour image of bytes, 20 x 20 pixels, the least that `vis_encode_type: simple` reads: which quarter is lit?"""
+    """Make a probe of an image, 20 x 20 pixels as `vis_encode_type: simple` needs: which quarter is lit?"""
     return make_probe("ProbeImage", (image("camera", (3, 20, 20)),))
 
 
 def make_probe_entities() -> JaxEnv:
-    """None, or up to three entities, of which one is not grey: which colour has it?"""
+    """Make a probe with at most three entities, of which one is not grey: which colour has it?"""
     return make_probe("ProbeEntities", (entities("buffer"),))
 
 
 def make_probe_goal() -> JaxEnv:
-    """A vector whose two answers are exchanged by a goal."""
+    """Make a probe with a vector whose two answers are exchanged by a goal."""
     return make_probe("ProbeGoal", (vector("sight"), vector("wish", goal=True)))
 
 
 def make_probe_memory() -> JaxEnv:
-    """A vector to be remembered over `delay` decisions, usually 4."""
+    """Make a probe with a vector to be remembered over `delay` decisions, usually 4."""
     return make_probe("ProbeMemory", (vector("sight"),), delay=4)
 
 
 def make_probe_team_memory() -> JaxEnv:
-    """A team of two, each of whom has something to remember over `delay` decisions, usually 4."""
+    """Make a probe with a team of two, each of whom has something to remember over `delay` decisions, usually 4."""
     return make_probe("ProbeTeamMemory", (vector("sight"),), members=2, delay=4)
 
 
 def make_probe_mixed() -> JaxEnv:
-    """Entities, a goal, an image and a vector; three branches, all to be shifted by the goal."""
+    """Make a probe with entities, a goal, an image and a vector; three branches, all to be shifted by the goal."""
     sensors = (entities("buffer"), vector("wish", goal=True), image("camera", (3, 20, 20)), vector("sight"))
     return make_probe("ProbeMixed", sensors)
 
 
 def make_probe_roles(members: int = 2) -> JaxEnv:
-    """Members who see the same, each of whom chooses one of as many numbers as they are: 1 if all choose differently.
+    """Make a probe whose members see the same and choose among as many numbers as they are: 1 if all differ.
 
     One policy for all earns at most A! / A^A, with two members 1 / 2, and nothing where it leaves nothing to chance; a
     policy for each earns 1.
@@ -159,7 +159,7 @@ class Sensor(NamedTuple):
 
 
 def vector(name: str, values: int = 2, *, goal: bool = False) -> Sensor:
-    """The digit as a one-hot vector."""
+    """Make a sensor that shows the digit as a one-hot vector."""
     kind = ObservationType.GOAL_SIGNAL if goal else ObservationType.DEFAULT
     spec = ObservationSpec(name, (values,), (DimensionProperty.NONE,), kind)
     return Sensor(spec, values, lambda key, digit: jax.nn.one_hot(digit, values, dtype=jnp.float32))
@@ -172,7 +172,7 @@ def image(
     by: Literal["place", "channel"] = "place",
     dtype: Literal["uint8", "float32"] = "uint8",
 ) -> Sensor:
-    """An image or grid [C, H, W], of bytes or of numbers 0 to 1.
+    """Make a sensor with an image or grid [C, H, W], of bytes or of numbers 0 to 1.
 
     by "place": one of its four quarters is bright in all channels, the rest dim and uneven; 4 values.
     by "channel": one cell anywhere is lit, in one channel; C values.
@@ -203,7 +203,7 @@ def _cell(key: Array, digit: Array, shape: tuple[int, int, int]) -> Array:
 
 
 def entities(name: str, capacity: int = 3, colours: int = 2) -> Sensor:
-    """A variable number of entities, [capacity, colours + 1]: a one-hot colour, of which the last is grey.
+    """Make a sensor of a variable number of entities, [capacity, colours + 1]: one-hot colours, the last is grey.
 
     Digit 0: there is none at all. Digit d: 1 to `capacity`, one of colour d - 1, all others grey. They begin at any row
     and go round; rows without entity are zeros. Values: 1 + colours.

@@ -62,7 +62,7 @@ DEFAULTS = PushBlockSettings()
 
 
 class PushBlockState(NamedTuple):
-    """One area. Cells are (x, y), y counting towards the goal."""
+    """State of one area. Cells are (x, y), y counting towards the goal."""
 
     position: Array  # int32 [A, 2]
     heading: Array  # int32 [A], quarter turns to the left from the way to the goal, 0..3
@@ -108,18 +108,18 @@ ALONE = PushBlockSettings(members=1, small=1, medium=0, large=0)
 
 
 def make_push_block_alone(settings: PushBlockSettings = ALONE) -> JaxEnv:
-    """One agent and one block: as ML-Agents' scene of the name, in this world. Raises ValueError as above."""
+    """Make a world of one agent and one block, as ML-Agents' scene "Push Block". Raises ValueError as above."""
     return make_push_block(settings)._replace(name="PushBlock")
 
 
 def _needs(settings: PushBlockSettings) -> np.ndarray:
-    """int32 [N]: agents that each block needs."""
+    """Return the number of agents that each block needs, int32 [N]."""
     return np.repeat(np.array([1, 2, 3], np.int32), [settings.small, settings.medium, settings.large])
 
 
 def _place(settings: PushBlockSettings, key: Array, counts: list[Array]) -> PushBlockState:
-    """Agents on the path opposite the goal, each looking anywhere; blocks on cells of their own, inside and two from
-    the goal. `counts`: float32 [], blocks of each kind.
+    """Place agents on the path opposite the goal and blocks on cells of their own, inside and two from the goal.
+    `counts`: float32 [], blocks of each kind.
     """
     size, members, needs = settings.size, settings.members, _needs(settings)
     block_key, column_key, heading_key = jax.random.split(key, 3)
@@ -138,18 +138,18 @@ def _place(settings: PushBlockSettings, key: Array, counts: list[Array]) -> Push
 
 
 def _same(first: Array, second: Array) -> Array:
-    """bool [.., P, Q]: which of the cells [.., P, 2] is which of the cells [.., Q, 2]."""
+    """Return which of the cells [.., P, 2] equal which of the cells [.., Q, 2], bool [.., P, Q]."""
     return jnp.all(first[..., :, None, :] == second[..., None, :, :], axis=-1)
 
 
 def _allowed(settings: PushBlockSettings, state: PushBlockState) -> Array:
-    """bool [A, 7]: all but moves out of the square."""
+    """Return the allowed actions, all but moves out of the square, bool [A, 7]."""
     onto = state.position[:, None] + jnp.asarray(WAYS)[(state.heading[:, None] + _QUARTER) % 4]  # [A, 7, 2]
     return jnp.all((onto >= 0) & (onto < settings.size), axis=-1) | ~_MOVES
 
 
 def _push(settings: PushBlockSettings, state: PushBlockState, way: Array, moves: Array) -> tuple[Array, Array]:
-    """Rule 2, for agents that go the `way` int32 [A] if it `moves`, bool [A]: which blocks move, bool [N]; where to."""
+    """Apply rule 2 to agents that go the `way` int32 [A] if it `moves`, bool [A]: moved blocks, bool [N]; targets."""
     pushes = _same(state.position + jnp.asarray(WAYS)[way], state.block) & moves[:, None] & state.standing
     count = jnp.sum(pushes[..., None] & (way[:, None] == np.arange(4))[:, None], axis=0)  # [N, 4]
     enough = count >= _needs(settings)[:, None]
@@ -164,7 +164,7 @@ def _push(settings: PushBlockSettings, state: PushBlockState, way: Array, moves:
 
 
 def _step(settings: PushBlockSettings, state: PushBlockState, action: Array) -> tuple[PushBlockState, TeamStep]:
-    """The rules of the module's docstring, in their order."""
+    """Apply the rules of the module's docstring, in their order."""
     allowed = jnp.take_along_axis(_allowed(settings, state), action[:, None], axis=1)[:, 0]
     action = jnp.where(allowed, action, 0)
     moves, way = jnp.asarray(_MOVES)[action], (state.heading + jnp.asarray(_QUARTER)[action]) % 4
@@ -190,18 +190,18 @@ def _judge(settings: PushBlockSettings, state: PushBlockState, scored: Array) ->
     gain = jnp.sum(scored * needs) - settings.penalty / settings.episode_limit
     within = state.started & ~state.standing
     figures = {f"{kind.capitalize()} Blocks": jnp.sum(within & (needs == i + 1)) for i, kind in enumerate(KINDS)}
-    told = {**figures, "All In": done}
-    return team_step(_view(settings, state, over), group_reward=gain, terminated=over, figures=told)
+    stats = {**figures, "All In": done}
+    return team_step(_view(settings, state, over), group_reward=gain, terminated=over, figures=stats)
 
 
 def _view(settings: PushBlockSettings, state: PushBlockState, over: Array) -> TeamView:
-    """Observation, action mask and who is alive; the layout of the observation is in the module's docstring."""
+    """Compute observation, action mask and the living; the layout of the observation is in the module's docstring."""
     members, scale, needs = settings.members, 1.0 / (settings.size - 1), _needs(settings)
     ways = jnp.asarray(WAYS)
     frame = ways[(state.heading[:, None] + np.arange(2)) % 4]  # [A, 2, 2], ahead and left
 
     def own(vector: Array) -> Array:
-        """Vectors [A, K, 2] in each agent's frame, flat: [A, 2 K]."""
+        """Convert vectors [A, K, 2] to each agent's frame, flat: [A, 2 K]."""
         return jnp.sum(vector[:, :, None] * frame[:, None], axis=-1).reshape(members, -1)
 
     beside = state.position[:, None] + ways[(state.heading[:, None] + np.arange(4)) % 4]  # [A, 4, 2]
@@ -230,7 +230,7 @@ def _view(settings: PushBlockSettings, state: PushBlockState, over: Array) -> Te
 
 
 def _draw(settings: PushBlockSettings, state: PushBlockState) -> Scene:
-    """The goal, the inner part, blocks with the number of agents they need, agents with the way they look."""
+    """Draw the goal, the inner part, blocks with the number of agents they need, and agents with their direction."""
     size, half = float(settings.size), settings.size / 2
     inner, goal = Box((half, half), (size - 2, size - 2), "#e6e0d4"), Box((half, size - 0.5), (size, 1.0), "#a8d5a2")
     shapes: list[Shape] = [inner, goal]

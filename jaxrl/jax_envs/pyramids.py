@@ -41,7 +41,7 @@ from jaxrl.types import ActionSpec, BehaviorSpec
 NUM_ACTIONS = 5
 BRICK_REWARD = 2.0
 WALL, STONE, SWITCH_OFF, SWITCH_ON, GOLD = range(1, 1 + KINDS)
-"""What a cell holds that does not hold NOTHING."""
+"""Contents of a cell other than NOTHING."""
 LENGTH = 2 + 5 * (KINDS + 1)
 _MOVE = np.array([0, 1, -1, 0, 0], np.int32)  # by action, cells ahead
 _SPIN = np.array([0, 0, 0, 1, 3], np.int32)  # by action, quarter turns to the left
@@ -60,7 +60,7 @@ DEFAULTS = PyramidsSettings()
 
 
 class PyramidsState(NamedTuple):
-    """One area. Cells are (x, y) from the lower left corner; K = rooms ** 2 - 1."""
+    """State of one area. Cells are (x, y) from the lower left corner; K = rooms ** 2 - 1."""
 
     position: Array  # int32 [2]
     heading: Array  # int32 [], quarter turns to the left from the way up, 0..3
@@ -100,7 +100,7 @@ def make_pyramids(settings: PyramidsSettings = DEFAULTS) -> JaxEnv:
 
 
 def _place(settings: PyramidsSettings, key: Array) -> PyramidsState:
-    """Draw who is in which room, and in which corner."""
+    """Draw the room and corner of each thing, and the agent's room."""
     room_key, corner_key, heading_key = jax.random.split(key, 3)
     place = jax.random.permutation(room_key, settings.rooms**2)
     first = jnp.stack([place % settings.rooms, place // settings.rooms], axis=1) * (settings.room + 1)
@@ -115,7 +115,7 @@ def _place(settings: PyramidsSettings, key: Array) -> PyramidsState:
 
 
 def is_wall(settings: PyramidsSettings, cell: Any) -> Any:
-    """Which of the cells [..., 2] belong to walls, bool [...]; all that is outside does."""
+    """Return which of the cells [..., 2] belong to walls, bool [...]; cells outside do."""
     within = cell % (settings.room + 1)
     between = within == settings.room  # [..., 2]
     doorway = between.any(-1) & (within == settings.room // 2).any(-1)
@@ -124,7 +124,7 @@ def is_wall(settings: PyramidsSettings, cell: Any) -> Any:
 
 
 def _content(settings: PyramidsSettings, state: PyramidsState, cell: Array) -> Array:
-    """What the cells [..., 2] hold, int32 [...]."""
+    """Return the contents of the cells [..., 2], int32 [...]."""
     here = (cell[..., None, :] == state.things).all(-1)  # [..., K]
     first_two = jnp.where(state.pressed, jnp.array([SWITCH_ON, GOLD]), jnp.array([SWITCH_OFF, NOTHING]))
     kind = jnp.concatenate([first_two, jnp.full(len(state.things) - 2, STONE)])
@@ -132,7 +132,7 @@ def _content(settings: PyramidsSettings, state: PyramidsState, cell: Array) -> A
 
 
 def _step(settings: PyramidsSettings, state: PyramidsState, action: Array) -> tuple[PyramidsState, TeamStep]:
-    """The rules of the module's docstring, in their order."""
+    """Apply the rules of the module's docstring, in their order."""
     move = jnp.asarray(_MOVE)[action]
     onto = state.position + move * jnp.asarray(WAYS)[state.heading]
     held = _content(settings, state, onto)
@@ -143,16 +143,16 @@ def _step(settings: PyramidsSettings, state: PyramidsState, action: Array) -> tu
         pressed=state.pressed | (held == SWITCH_OFF),
         clock=state.clock + 1,
     )
-    found = held == GOLD
-    late = ~found & (state.clock >= settings.episode_limit)
-    reward = BRICK_REWARD * found - 1.0 / settings.episode_limit
-    view = _view(settings, state, moved, found | late)
-    figures = {"Switch": state.pressed, "Brick": found}
-    return state, team_step(view, reward=reward, terminated=found, truncated=late, figures=figures)
+    has_brick = held == GOLD
+    late = ~has_brick & (state.clock >= settings.episode_limit)
+    reward = BRICK_REWARD * has_brick - 1.0 / settings.episode_limit
+    view = _view(settings, state, moved, has_brick | late)
+    figures = {"Switch": state.pressed, "Brick": has_brick}
+    return state, team_step(view, reward=reward, terminated=has_brick, truncated=late, figures=figures)
 
 
 def _view(settings: PyramidsSettings, state: PyramidsState, moved: Array, over: Array) -> TeamView:
-    """The observation that the module's docstring lays out."""
+    """Compute the observation that the module's docstring lays out."""
     rays = seen_by_rays(partial(_content, settings, state), state.position, state.heading, settings.sight)
     obs = jnp.concatenate([jnp.stack([state.pressed, moved]), rays])
     everything = jnp.ones((1, NUM_ACTIONS), bool)
@@ -164,7 +164,7 @@ _SWITCH = ("#b8352f", "#2e8b57")  # off, on
 
 
 def draw(settings: PyramidsSettings, state: Any) -> Scene:
-    """The rooms from above; `state` is a `PyramidsState` of numpy arrays."""
+    """Draw the rooms from above; `state` is a `PyramidsState` of numpy arrays."""
     side = settings.rooms * (settings.room + 1) - 1
     cells = np.stack(np.meshgrid(np.arange(side), np.arange(side), indexing="ij"), -1).reshape(-1, 2)
 
@@ -184,7 +184,7 @@ def draw(settings: PyramidsSettings, state: Any) -> Scene:
 
 
 def tell(state: Any, over: bool) -> str:
-    """How far it has come; `state` as above."""
+    """Describe the agent's progress in a few words; `state` as above."""
     if not state.pressed:
         return "too late, the switch is off" if over else "looks for the switch"
     return "the end" if over else "looks for the golden pyramid"

@@ -27,7 +27,7 @@ _PARAMETERS = 0x70617261
 
 
 class Distribution(NamedTuple):
-    """What a parameter is drawn from. Fields have the same leading axes, if any; I intervals, some of them unused."""
+    """Distribution of a parameter. Fields have the same leading axes, if any; I intervals, some of them unused."""
 
     kind: Any  # int32 []
     mean: Any  # float32 [], or the value of a constant
@@ -39,17 +39,17 @@ class Distribution(NamedTuple):
 
 
 Value = Array | float | Distribution
-"""Of one parameter: constant, or drawn for each episode."""
+"""Value of one parameter: constant, or drawn for each episode."""
 
 
 def intervals_of(values: Sequence[ParameterValue]) -> int:
-    """The most intervals that any of them has, to which the others are padded; 0 where none is drawn."""
+    """Return the largest number of intervals of any value, to which the others are padded; 0 where none is drawn."""
     counts = (len(value.values) // 2 for value in values if isinstance(value, SamplerSpec))
     return max(counts, default=0)
 
 
 def distribution(value: ParameterValue, intervals: int) -> Distribution:
-    """A number or a sampler as numpy numbers, with room for `intervals` of them, at least 1."""
+    """Convert a number or a sampler to numpy numbers, padded to `intervals` intervals, at least 1."""
     kind, bell, bounds, seed = CONSTANT, (value, 0.0), np.zeros((0, 2)), 0
     if isinstance(value, SamplerSpec):
         seed = value.seed
@@ -68,7 +68,7 @@ def distribution(value: ParameterValue, intervals: int) -> Distribution:
 
 
 def of_seeds(values: Sequence[ParameterValue], intervals: int) -> np.ndarray | Distribution:
-    """What one parameter is in each of S runs: float32 [S], or where there are `intervals` a distribution [S]."""
+    """Return one parameter in each of S runs: float32 [S], or a distribution [S] where there are `intervals`."""
     if not intervals:
         return np.array(values, np.float32)
     every = [distribution(value, intervals) for value in values]
@@ -76,7 +76,7 @@ def of_seeds(values: Sequence[ParameterValue], intervals: int) -> np.ndarray | D
 
 
 def of_one(values: Mapping[str, ParameterValue]) -> dict[str, Any]:
-    """Parameters for a single area: float32 [], or a distribution without leading axes. Traced as they are."""
+    """Convert parameters for a single area: float32 [], or a distribution without leading axes, traced as they are."""
     return {
         name: distribution(value, intervals_of([value])) if isinstance(value, SamplerSpec) else np.float32(value)
         for name, value in values.items()
@@ -84,7 +84,7 @@ def of_one(values: Mapping[str, ParameterValue]) -> dict[str, Any]:
 
 
 def of_first_seed(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Of numbers, of arrays and distributions [S]: those of the first seed, as `of_one` makes them."""
+    """Return the values of the first seed, in the form of `of_one`, from numbers, arrays [S] and distributions [S]."""
     return {
         name: jax.tree.map(lambda x: x[0], of) if isinstance(of, Distribution) else np.ravel(of)[0]
         for name, of in parameters.items()
@@ -92,9 +92,9 @@ def of_first_seed(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_episode(parameters: Mapping[str, Any], key: Array) -> dict[str, Any]:
-    """The parameters of one episode that `reset` begins with this key, which is not consumed: none is a distribution.
+    """Draw the parameters of one episode from its key, which is not consumed. No result is a distribution.
 
-    Those given are as `of_one` makes them.
+    `parameters` have the form that `of_one` returns.
     """
     return {
         name: draw(jax.tree.map(jnp.asarray, value), jax.random.fold_in(key, _PARAMETERS))
@@ -105,20 +105,20 @@ def of_episode(parameters: Mapping[str, Any], key: Array) -> dict[str, Any]:
 
 
 def drawn(parameters: Mapping[str, Value], keys: Callable[[], Array]) -> dict[str, Array | float]:
-    """A value of each parameter for each of E areas; constants as they are. Distributions have the leading axis E.
+    """Draw a value of each parameter for each of E areas; constants stay. Distributions have the leading axis E.
 
     `keys` makes the keys [E] of the areas, and is called only if something is drawn: who needs none pays for none.
     """
-    found: dict[str, Any] = dict(parameters)
-    random = [name for name, value in found.items() if isinstance(value, Distribution)]
+    values: dict[str, Any] = dict(parameters)
+    random = [name for name, value in values.items() if isinstance(value, Distribution)]
     if random:
         of_areas = keys()
-        found |= {name: jax.vmap(draw)(found[name], of_areas) for name in random}
-    return found
+        values |= {name: jax.vmap(draw)(values[name], of_areas) for name in random}
+    return values
 
 
 def draw(of: Distribution, key: Array) -> Array:
-    """One value, float32 []. An interval is chosen in proportion to its length, then a place in it uniformly."""
+    """Draw one value, float32 []. An interval is chosen in proportion to its length, then a place in it uniformly."""
     which_key, place_key = jax.random.split(jax.random.fold_in(key, of.seed))
     which = jnp.sum(jax.random.uniform(which_key) >= of.up_to[:-1])
     low, high = of.low[which], of.high[which]

@@ -1,6 +1,6 @@
-"""What a JAX-native environment of several behaviors is: one area in which agents of different kinds live together.
+"""Interface of a JAX-native environment of several behaviors: one area in which their agents live together.
 
-As `JaxEnv`, which stays the form for one behavior, but views, actions and what a step brings stand by behavior name:
+As `JaxEnv`, which stays the form for one behavior, but views, actions and results of a step are by behavior name:
 
     reset(key, parameters) -> (state, {"Striker": TeamView, "Goalie": TeamView})
     step(key, state, {"Striker": TeamActions, "Goalie": TeamActions}) -> (state, SceneStep)
@@ -22,7 +22,7 @@ from jaxrl.jax_envs.interface import EnvParams, JaxEnv, State, TeamActions, Team
 
 
 class BehaviorStep(NamedTuple):
-    """What a step brought one behavior; its fields are those of `TeamStep`."""
+    """Results of a step for one behavior; the fields are those of `TeamStep`."""
 
     view: TeamView
     reward: Array  # float32 [A]
@@ -32,7 +32,7 @@ class BehaviorStep(NamedTuple):
 
 
 class SceneStep(NamedTuple):
-    """What one step of the area brought about."""
+    """Results of one step of the area."""
 
     behaviors: dict[str, BehaviorStep]
     over: Array  # bool [], the whole episode is over: every agent of every behavior has ended, reset comes next
@@ -40,7 +40,7 @@ class SceneStep(NamedTuple):
 
     @property
     def view(self) -> dict[str, TeamView]:
-        """By behavior."""
+        """Views by behavior."""
         return {name: step.view for name, step in self.behaviors.items()}
 
 
@@ -60,16 +60,16 @@ class JaxScene(NamedTuple):
     tell: Callable[[State, bool], str] | None = None  # what the picture shows in a few words; True: the episode is over
 
     def part(self, name: str) -> BehaviorPart:
-        """The behavior of that name. Raises KeyError."""
+        """Return the behavior of that name. Raises KeyError."""
         return {part.name: part for part in self.parts}[name]
 
 
 Sizes = JaxEnv | BehaviorPart
-"""What tells the number of teams and members of one behavior, and whether its steps truncate."""
+"""Types that have the number of teams and members of one behavior, and whether its steps truncate."""
 
 
 def scene_of(env: JaxEnv | JaxScene) -> JaxScene:
-    """The scene whose only behavior is that of `env`; a scene is one already."""
+    """Return the scene whose only behavior is that of `env`; a scene is returned as it is."""
     if isinstance(env, JaxScene):
         return env
     name, reset, step = env.name, env.reset, env.step
@@ -88,15 +88,15 @@ def scene_of(env: JaxEnv | JaxScene) -> JaxScene:
 
 
 def step_of_behavior(step: SceneStep, name: str) -> TeamStep:
-    """What a step brought the behavior of that name, as an environment of its own would say it."""
+    """Return the step of the behavior of that name, as an environment of one behavior would return it."""
     return TeamStep(*step.behaviors[name], over=step.over, stats=step.stats)
 
 
 def parts_of(env: JaxEnv | JaxScene) -> tuple[Sizes, ...]:
-    """The behaviors of an environment."""
+    """Return the behaviors of an environment."""
     return (env,) if isinstance(env, JaxEnv) else env.parts
 
 
 def by_behavior(env: JaxEnv | JaxScene, make: Callable[[Any], Any]) -> Any:
-    """What `make` makes of a behavior, in the form of the environment: itself, or by name."""
+    """Call `make` with each behavior. Return its result for a `JaxEnv`, results by name for a scene."""
     return make(env) if isinstance(env, JaxEnv) else {part.name: make(part) for part in env.parts}

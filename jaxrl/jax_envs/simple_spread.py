@@ -69,14 +69,14 @@ DEFAULTS = SpreadSettings()
 
 
 class Spot(NamedTuple):
-    """A place, or an offset."""
+    """Place, or an offset."""
 
     x: Array  # float32 [], m
     y: Array  # float32 [], m
 
 
 class Particle(NamedTuple):
-    """An agent."""
+    """Agent with its place and velocity."""
 
     x: Array  # float32 [], m
     y: Array  # float32 [], m
@@ -85,7 +85,7 @@ class Particle(NamedTuple):
 
 
 class SpreadState(NamedTuple):
-    """One area."""
+    """State of one area."""
 
     agents: tuple[Particle, ...]
     landmarks: tuple[Spot, ...]
@@ -120,7 +120,7 @@ def make_simple_spread(settings: SpreadSettings = DEFAULTS) -> JaxEnv:
 
 
 def _place(key: Array) -> SpreadState:
-    """Everything anywhere in the square, at rest."""
+    """Place everything anywhere in the square, at rest."""
     places = jax.random.uniform(key, (AGENTS + LANDMARKS, 2), minval=-1.0, maxval=1.0)
     spots = [Spot(places[index, 0], places[index, 1]) for index in range(AGENTS + LANDMARKS)]
     rest = jnp.float32(0)
@@ -137,7 +137,7 @@ def _length(offset: Spot) -> Array:
 
 
 def _contact(one: Particle, other: Particle) -> Spot:
-    """The force on `one`; `other` feels its opposite. Rule 2, with log(1 + exp(z)) written so that it cannot overflow.
+    """Compute the force on `one`; `other` feels its opposite. Rule 2, log(1 + exp(z)) in a form that cannot overflow.
 
     Two agents at exactly the same place push each other nowhere, where the formula has 0 / 0.
     """
@@ -150,12 +150,12 @@ def _contact(one: Particle, other: Particle) -> Spot:
 
 
 def _step(settings: SpreadSettings, state: SpreadState, actions: Array) -> tuple[SpreadState, TeamStep]:
-    """Rules 1 to 5; `actions` int32 [A, 1]."""
+    """Apply rules 1 to 5; `actions` int32 [A, 1]."""
     forces = [_chosen_force(actions[index, 0]) for index in range(AGENTS)]
-    for one, other in combinations(range(AGENTS), 2):
-        push = _contact(state.agents[one], state.agents[other])
-        forces[one] = Spot(forces[one].x + push.x, forces[one].y + push.y)
-        forces[other] = Spot(forces[other].x - push.x, forces[other].y - push.y)
+    for first, second in combinations(range(AGENTS), 2):
+        push = _contact(state.agents[first], state.agents[second])
+        forces[first] = Spot(forces[first].x + push.x, forces[first].y + push.y)
+        forces[second] = Spot(forces[second].x - push.x, forces[second].y - push.y)
     agents = tuple(_moved(agent, force) for agent, force in zip(state.agents, forces, strict=True))
     state = SpreadState(agents=agents, landmarks=state.landmarks, clock=state.clock + 1)
     over = state.clock >= settings.episode_limit
@@ -167,14 +167,14 @@ def _step(settings: SpreadSettings, state: SpreadState, actions: Array) -> tuple
 
 
 def _chosen_force(action: Array) -> Spot:
-    """Rule 1; `action` int32 []."""
+    """Return the force that an action chooses (rule 1); `action` int32 []."""
     x = FORCE * ((action == 2).astype(jnp.float32) - (action == 1))
     y = FORCE * ((action == 4).astype(jnp.float32) - (action == 3))
     return Spot(x, y)
 
 
 def _moved(agent: Particle, force: Spot) -> Particle:
-    """Rule 3."""
+    """Return the agent after it has moved (rule 3)."""
     return Particle(
         x=agent.x + agent.vx * DT,
         y=agent.y + agent.vy * DT,
@@ -184,19 +184,19 @@ def _moved(agent: Particle, force: Spot) -> Particle:
 
 
 def _uncovered(state: SpreadState) -> Array:
-    """Σ over landmarks of the distance of the nearest agent, float32 []."""
+    """Compute Σ over landmarks of the distance of the nearest agent, float32 []."""
     distances = ([_length(_offset(agent, landmark)) for agent in state.agents] for landmark in state.landmarks)
     return sum((reduce(jnp.minimum, of_agents) for of_agents in distances), jnp.float32(0))
 
 
 def _touching(state: SpreadState) -> Array:
-    """Number of pairs of agents that overlap, float32 []."""
+    """Count the pairs of agents that overlap, float32 []."""
     pairs = combinations(state.agents, 2)
     return sum((_length(_offset(*pair)) < 2 * RADIUS for pair in pairs), jnp.float32(0))
 
 
 def _view(state: SpreadState, alive: Array) -> TeamView:
-    """All members are alive, or none."""
+    """Compute the observations; all members are alive, or none."""
     silence, obs = jnp.float32(0), []
     for agent, mates in zip(state.agents, _MATES, strict=True):
         obs += [agent.vx, agent.vy, agent.x, agent.y]
@@ -211,7 +211,7 @@ def _view(state: SpreadState, alive: Array) -> TeamView:
 
 
 def _draw(state: SpreadState) -> Scene:
-    """The square and half a metre around it; what is farther away is not seen."""
+    """Draw the square and half a metre around it; things farther away are not seen."""
     shapes = [
         Disc((float(spot.x) + 1.5, float(spot.y) + 1.5), LANDMARK_RADIUS * 2, "#37474f") for spot in state.landmarks
     ]

@@ -48,7 +48,7 @@ MEMBERS = 2
 PLAYERS = 4
 BRANCHES = (3, 3, 3)
 _SIDE = np.array([1.0, 1.0, -1.0, -1.0], np.float32)[:, None]  # [A, 1], towards which end each player attacks
-SIGN = np.array([0.0, 1.0, -1.0], np.float32)  # what an action of a branch says
+SIGN = np.array([0.0, 1.0, -1.0], np.float32)  # direction of an action, the same in all branches
 _OTHERS = np.array([[1, 2, 3], [0, 3, 2], [3, 0, 1], [2, 1, 0]])  # [A, 3], mate, opponent with my place, the other one
 
 
@@ -74,7 +74,7 @@ DEFAULTS = SoccerSettings()
 
 
 class SoccerState(NamedTuple):
-    """One field, seen from above: x to the goal that team 0 attacks, y to the left of one who looks there."""
+    """State of one field, seen from above: x to the goal that team 0 attacks, y to the left of one who looks there."""
 
     position: Array  # float32 [4, 2], team 0 first
     velocity: Array  # float32 [4, 2], per decision
@@ -84,7 +84,7 @@ class SoccerState(NamedTuple):
     clock: Array  # int32 [], decisions made
     ball_touch: Array  # float32 [], reward of a player that strikes the ball
     ball_forward: Array | float = 0.0  # float32 [], group reward for a ball that goes the length of the field
-    time_penalty: Array | float = 1.0  # float32 [], what a goal with the last decision is worth less
+    time_penalty: Array | float = 1.0  # float32 [], loss in worth of a goal with the last decision
 
 
 def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
@@ -104,9 +104,9 @@ def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
         return state, _view(settings, state, jnp.bool_(False))
 
     def step(key: Array, state: SoccerState, actions: TeamActions) -> tuple[SoccerState, TeamStep]:
-        after = run_players(settings, state, actions.discrete)
-        after, struck = play_ball(settings, after._replace(clock=after.clock + 1))
-        return after, _judge(settings, after, struck, way_forward(settings, state, after))
+        new_state = run_players(settings, state, actions.discrete)
+        new_state, struck = play_ball(settings, new_state._replace(clock=new_state.clock + 1))
+        return new_state, _judge(settings, new_state, struck, way_forward(settings, state, new_state))
 
     return JaxEnv(
         name="SoccerTwos",
@@ -122,7 +122,7 @@ def make_soccer_twos(settings: SoccerSettings = DEFAULTS) -> JaxEnv:
 
 
 def chase_ball(obs: Array) -> Array:
-    """A scripted player: it runs behind the ball, seen from the goal that it attacks, and pushes it there.
+    """Play by rules: run behind the ball, seen from the goal that the player attacks, and push it there.
 
     Observations [..., 8 + ...] of this scene, or of a striker's in `strikers_vs_goalie.py` → actions int32 [..., 3].
     """
@@ -135,7 +135,7 @@ def chase_ball(obs: Array) -> Array:
 
 
 def run_to(place: Array) -> Array:
-    """The actions int32 [..., 3] that bring a player to a place, (ahead, left) [..., 2] as it sees it."""
+    """Return the actions int32 [..., 3] that bring a player to a place, (ahead, left) [..., 2] as it sees it."""
     sign = jnp.where(jnp.abs(place) > 0.01, jnp.sign(place), 0.0)
     turn = jnp.where(jnp.abs(place[..., 1]) > 0.5 * jnp.abs(place[..., 0]), sign[..., 1], 0.0)
     wanted = jnp.concatenate([sign, turn[..., None]], axis=-1)
@@ -145,7 +145,7 @@ def run_to(place: Array) -> Array:
 def kicked_off(
     key: Array, usual: Array | np.ndarray, spread: float | np.ndarray, side: np.ndarray, parameters: dict[str, Array]
 ) -> SoccerState:
-    """The ball near the middle; players near their `usual` places [A, 2], looking roughly to their `side` [A, 1]."""
+    """Put the ball near the middle and players near their `usual` places [A, 2], looking to their `side` [A, 1]."""
     draw = jax.random.uniform(key, (len(side) + 1, 3), minval=-1.0)
     angle = 0.5 * draw[1:, 2]
     return SoccerState(
@@ -160,22 +160,22 @@ def kicked_off(
 
 
 def left_of(way: Array) -> Array:
-    """[..., 2] turned by a quarter to the left."""
+    """Turn [..., 2] by a quarter to the left."""
     return jnp.stack([-way[..., 1], way[..., 0]], axis=-1)
 
 
 def _length(vector: Array) -> Array:
-    """[..., 1]: lengths of [..., 2], never 0, so that one can divide by them."""
+    """Compute lengths [..., 1] of [..., 2], never 0, so that one can divide by them."""
     return jnp.sqrt(jnp.maximum(jnp.sum(vector * vector, axis=-1, keepdims=True), 1e-12))
 
 
 def at_most(vector: Array, longest: float) -> Array:
-    """[..., 2], shortened where it is longer."""
+    """Shorten vectors [..., 2] that are longer than `longest`."""
     return vector * jnp.minimum(1.0, longest / _length(vector))
 
 
 def run_players(settings: SoccerSettings, state: SoccerState, action: Array) -> SoccerState:
-    """Rules 1 and 2, for any number A of players; `action` int32 [A, 3]."""
+    """Turn and move any number A of players (rules 1 and 2); `action` int32 [A, 3]."""
     sign = jnp.asarray(SIGN)[action][..., None]  # [A, 3, 1]
     angle = settings.turn * sign[:, 2]
     way = jnp.cos(angle) * state.way + jnp.sin(angle) * left_of(state.way)
@@ -191,7 +191,7 @@ def run_players(settings: SoccerSettings, state: SoccerState, action: Array) -> 
 
 
 def play_ball(settings: SoccerSettings, state: SoccerState, one_goal: bool = False) -> tuple[SoccerState, Array]:
-    """Rules 3 and 4, and who struck the ball, bool [A]. `one_goal`: there is none at x = -`half_length`."""
+    """Apply rules 3 and 4. Return also who struck the ball, bool [A]. `one_goal`: no goal at x = -`half_length`."""
     gap = state.ball - state.position
     overlap = settings.player_radius + settings.ball_radius - _length(gap)  # [A, 1]
     struck, line = overlap > 0.0, gap / _length(gap)
@@ -211,12 +211,12 @@ def play_ball(settings: SoccerSettings, state: SoccerState, one_goal: bool = Fal
 
 
 def way_forward(settings: SoccerSettings, before: SoccerState, after: SoccerState) -> Array:
-    """What the ball's way to +x is worth, float32 []."""
+    """Compute the reward for the ball's way to +x, float32 []."""
     return after.ball_forward * (after.ball[0] - before.ball[0]) / (2.0 * settings.half_length)
 
 
 def _judge(settings: SoccerSettings, state: SoccerState, struck: Array, forward: Array) -> TeamStep:
-    """Rule 5."""
+    """Decide rewards and ends (rule 5)."""
     goal = jnp.abs(state.ball[0]) > settings.half_length  # elsewhere than in a mouth the wall held it
     attacker = _SIDE[:, 0] == jnp.sign(state.ball[0])
     late = (state.clock >= settings.episode_limit) & ~goal
@@ -234,7 +234,7 @@ def _judge(settings: SoccerSettings, state: SoccerState, struck: Array, forward:
 
 
 def _view(settings: SoccerSettings, state: SoccerState, over: Array) -> TeamView:
-    """Observation, action mask and who is alive; the layout of the observation is in the module's docstring."""
+    """Compute observation, action mask and the living; the layout of the observation is in the module's docstring."""
     goal = np.array([settings.half_length, 0.0], np.float32) * _SIDE  # [4, 2], the one that I attack
     obs = seen_by_players(settings, state, _SIDE, (goal, -goal), _OTHERS)
     everything = jnp.ones((PLAYERS, sum(BRANCHES)), bool)
@@ -244,7 +244,7 @@ def _view(settings: SoccerSettings, state: SoccerState, over: Array) -> TeamView
 def seen_by_players(
     settings: SoccerSettings, state: SoccerState, side: np.ndarray, goals: Sequence[np.ndarray], others: np.ndarray
 ) -> Array:
-    """Observations float32 [A, 8 + 2 + 2 * goals + 6 * others], laid out as in the module's docstring.
+    """Compute observations float32 [A, 8 + 2 + 2 * goals + 6 * others], laid out as in the module's docstring.
 
     Args:
       side: float32 [A, 1], 1 where a player attacks towards +x, else -1.
@@ -259,8 +259,8 @@ def seen_by_players(
     around = jnp.stack(them, axis=2).reshape(players, 3 * others.shape[1], 2)
     vector = jnp.concatenate([jnp.stack(mine, axis=1), around], axis=1)
     frame = jnp.stack([state.way, left_of(state.way)], axis=1)  # [A, 2, 2], ahead and left
-    own = jnp.sum(vector[:, :, None] * frame[:, None], axis=-1).reshape(players, -1)
-    obs = jnp.concatenate([state.position * side / settings.half_length, state.way * side, own], axis=1)
+    own_frame = jnp.sum(vector[:, :, None] * frame[:, None], axis=-1).reshape(players, -1)
+    obs = jnp.concatenate([state.position * side / settings.half_length, state.way * side, own_frame], axis=1)
     return obs.astype(jnp.float32)
 
 
@@ -274,7 +274,7 @@ def draw_field(
     goals: Mapping[float, str],
     areas: Sequence[tuple[float, float, float, float]] = (),
 ) -> Scene:
-    """The field with a strip around it, the goals behind the lines, players with the way they look, and the ball.
+    """Draw the field with a strip around it, the goals behind the lines, players with their direction, and the ball.
 
     `goals`: the side of each goal, 1 for +x or -1, and the colour of the team that defends it.
     `areas`: parts of the field that are marked, x and y of the middle and both lengths.

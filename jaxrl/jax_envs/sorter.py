@@ -37,10 +37,10 @@ from jaxrl.jax_envs.soccer_twos import BRANCHES, SIGN, at_most, left_of
 from jaxrl.types import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 HIGHEST = 20
-"""Numbers on tiles are 1 to this."""
+"""Highest number on a tile; the lowest is 1."""
 FEATURES = 5
 NEAREST, FARTHEST = 0.75, 0.95
-"""How far from the middle tiles lie. 20 of them are at least 2 sin(π / 20) 0.75 = 0.234 apart."""
+"""Distance of tiles from the middle. 20 of them are at least 2 sin(π / 20) 0.75 = 0.234 apart."""
 STEP_REWARD = -0.001
 
 
@@ -59,7 +59,7 @@ DEFAULTS = SorterSettings()
 
 
 class SorterState(NamedTuple):
-    """One area, seen from above; (0, 0) is its middle."""
+    """State of one area, seen from above; (0, 0) is its middle."""
 
     position: Array  # float32 [2]
     way: Array  # float32 [2], where the agent looks, of length 1
@@ -89,10 +89,10 @@ def make_sorter(settings: SorterSettings = DEFAULTS) -> JaxEnv:
     tiles = ObservationSpec(
         "BufferSensor", (settings.max_tiles, FEATURES), (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)
     )
-    own = vector_sensor(5)
+    own_vector = vector_sensor(5)
     return JaxEnv(
         name="Sorter",
-        spec=BehaviorSpec((tiles, own), ActionSpec(continuous_size=0, discrete_branches=BRANCHES)),
+        spec=BehaviorSpec((tiles, own_vector), ActionSpec(continuous_size=0, discrete_branches=BRANCHES)),
         members=1,
         parameters=defaults,
         reset=reset,
@@ -102,7 +102,7 @@ def make_sorter(settings: SorterSettings = DEFAULTS) -> JaxEnv:
 
 
 def _place(settings: SorterSettings, key: Array, wanted: Array) -> SorterState:
-    """Tiles around the middle; `wanted` float32 [] of them."""
+    """Place `wanted` tiles, float32 [], around the middle."""
     number_key, radius_key, angle_key = jax.random.split(key, 3)
     count = jnp.clip(jnp.round(wanted), 1.0, settings.max_tiles)
     index = jnp.arange(settings.max_tiles)
@@ -122,12 +122,12 @@ def _place(settings: SorterSettings, key: Array, wanted: Array) -> SorterState:
 
 
 def _unit(angle: Array) -> Array:
-    """[...] -> [..., 2], of length 1."""
+    """Return unit vectors [..., 2] of angles [...]."""
     return jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
 
 
 def _move(settings: SorterSettings, state: SorterState, action: Array) -> SorterState:
-    """Rule 1; `action` int32 [3]."""
+    """Turn and move the agent (rule 1); `action` int32 [3]."""
     ahead, left, turn = jnp.asarray(SIGN)[action]
     angle = settings.turn * turn
     way = jnp.cos(angle) * state.way + jnp.sin(angle) * left_of(state.way)
@@ -137,7 +137,7 @@ def _move(settings: SorterSettings, state: SorterState, action: Array) -> Sorter
 
 
 def _judge(settings: SorterSettings, state: SorterState) -> tuple[SorterState, TeamStep]:
-    """Rules 2 and 3."""
+    """Visit tiles and decide reward and end (rules 2 and 3)."""
     open_tiles = (state.number > 0) & ~state.visited
     distance = jnp.sum(jnp.square(state.tile - state.position), axis=1)
     touched = open_tiles & (distance < settings.reach**2)
@@ -154,16 +154,16 @@ def _judge(settings: SorterSettings, state: SorterState) -> tuple[SorterState, T
 
 
 def _view(settings: SorterSettings, state: SorterState, over: Array) -> TeamView:
-    """Observations as the module's docstring lists them."""
+    """Compute the observations that the module's docstring lists."""
     away = state.tile - state.position
     frame = jnp.stack([state.way, left_of(state.way)])  # [2, 2], ahead and left
     to_tile = 0.5 * jnp.sum(away[:, None] * frame[None], axis=-1)
     features = [to_tile, (state.number / HIGHEST)[:, None], state.visited[:, None], ~state.visited[:, None]]
     tiles = jnp.where((state.number > 0)[:, None], jnp.concatenate(features, axis=1), 0.0)
     left = 1.0 - state.clock / settings.episode_limit
-    own = jnp.concatenate([state.position, state.way, left[None]])
+    own_vector = jnp.concatenate([state.position, state.way, left[None]])
     return TeamView(
-        obs=(tiles[None].astype(jnp.float32), own[None].astype(jnp.float32)),
+        obs=(tiles[None].astype(jnp.float32), own_vector[None].astype(jnp.float32)),
         action_mask=jnp.ones((1, sum(BRANCHES)), bool),
         alive=~over[None],
     )
@@ -173,7 +173,7 @@ _RIM, _FLOOR, _OPEN, _DONE, _AGENT = 1.15, "#e6e0d4", "#e9c46a", "#a8d5a2", "#26
 
 
 def draw(settings: SorterSettings, state: Any) -> Scene:
-    """The place with its tiles, green once visited, and the agent; `state` is a `SorterState` of numpy arrays."""
+    """Draw the place with its tiles, green once visited, and the agent; `state` is a `SorterState` of numpy arrays."""
 
     def point(place: np.ndarray) -> Point:
         return float(place[0]) + _RIM, float(place[1]) + _RIM

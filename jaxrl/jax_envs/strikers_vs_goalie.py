@@ -74,15 +74,15 @@ def make_strikers_vs_goalie(settings: SoccerSettings = USUAL) -> JaxScene:
 
     def step(key: Array, state: SoccerState, actions: dict[str, TeamActions]) -> tuple[SoccerState, SceneStep]:
         action = jnp.concatenate([actions[name].discrete for name in _SIZES])
-        after = _stay_home(settings, run_players(settings, state, action))
-        after, struck = play_ball(settings, after._replace(clock=after.clock + 1), one_goal=True)
-        return after, _judge(settings, after, struck, way_forward(settings, state, after))
+        new_state = _stay_home(settings, run_players(settings, state, action))
+        new_state, struck = play_ball(settings, new_state._replace(clock=new_state.clock + 1), one_goal=True)
+        return new_state, _judge(settings, new_state, struck, way_forward(settings, state, new_state))
 
     return JaxScene(
         name="StrikersVsGoalie",
         parts=tuple(
-            BehaviorPart(name, _SPEC, of.stop - of.start, first_team=team)
-            for team, (name, of) in enumerate(_SIZES.items())
+            BehaviorPart(name, _SPEC, rows.stop - rows.start, first_team=team)
+            for team, (name, rows) in enumerate(_SIZES.items())
         ),
         parameters=defaults,
         reset=reset,
@@ -92,7 +92,7 @@ def make_strikers_vs_goalie(settings: SoccerSettings = USUAL) -> JaxScene:
 
 
 def keep_goal(obs: Array) -> Array:
-    """A scripted goalie: it stands before the middle of its goal, on the line to the ball.
+    """Play a goalie by rules: stand before the middle of its goal, on the line to the ball.
 
     Observations [..., 24] → actions int32 [..., 3].
     """
@@ -103,11 +103,11 @@ def keep_goal(obs: Array) -> Array:
 
 
 SCRIPTED = {"Striker": chase_ball, "Goalie": keep_goal}
-"""Who plays by rules, by behavior."""
+"""Scripted players by behavior."""
 
 
 def _stay_home(settings: SoccerSettings, state: SoccerState) -> SoccerState:
-    """The goalie leaves its area for nothing, not even when it is pushed; its velocity across the edge is lost."""
+    """Hold the goalie in its area, even when it is pushed; its velocity across the edge is lost."""
     low = jnp.array([settings.half_length - AREA[0], -AREA[1]])
     high = jnp.array([settings.half_length + settings.run_off, AREA[1]])
     position = jnp.clip(state.position[STRIKERS:], low, high)
@@ -118,26 +118,26 @@ def _stay_home(settings: SoccerSettings, state: SoccerState) -> SoccerState:
 
 
 def _judge(settings: SoccerSettings, state: SoccerState, struck: Array, forward: Array) -> SceneStep:
-    """Rule 5."""
+    """Decide rewards and ends (rule 5)."""
     goal = state.ball[0] > settings.half_length  # elsewhere than in the mouth the wall held it
     held = (state.clock >= settings.episode_limit) & ~goal
     over, side = goal | held, jnp.asarray(_SIDE[:, 0])
     prize = (jnp.where(goal, side, jnp.where(held, -side, 0.0)) + side * forward).astype(jnp.float32)
     reward = -side / settings.episode_limit + jnp.where(struck & (side > 0), state.ball_touch, 0.0)
     views, steps = _views(settings, state, over), {}
-    for name, of in _SIZES.items():
-        members = of.stop - of.start
+    for name, rows in _SIZES.items():
+        members = rows.stop - rows.start
         ended, cut = jnp.full(members, over), jnp.zeros(members, bool)
-        steps[name] = BehaviorStep(views[name], reward[of].astype(jnp.float32), prize[of], ended, cut)
+        steps[name] = BehaviorStep(views[name], reward[rows].astype(jnp.float32), prize[rows], ended, cut)
     figures = {"Goal": goal, "Length": state.clock}
     stats = {f"Environment/{name}": value.astype(jnp.float32) for name, value in figures.items()}
     return SceneStep(steps, over, stats)
 
 
 def _views(settings: SoccerSettings, state: SoccerState, over: Array) -> dict[str, TeamView]:
-    """By behavior; the layout of the observation is in the module's docstring."""
+    """Compute views by behavior; the layout of the observation is in the module's docstring."""
     goal = np.full((PLAYERS, 2), [settings.half_length, 0.0], np.float32)
     obs = seen_by_players(settings, state, _SIDE, (goal,), _OTHERS)
     everything = jnp.ones((PLAYERS, sum(BRANCHES)), bool)
     alive = jnp.full(PLAYERS, ~over)
-    return {name: TeamView((obs[of],), everything[of], alive[of]) for name, of in _SIZES.items()}
+    return {name: TeamView((obs[rows],), everything[rows], alive[rows]) for name, rows in _SIZES.items()}

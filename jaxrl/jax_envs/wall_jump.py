@@ -42,7 +42,7 @@ _BLOCK_RIGHT = WALL - HALF_WALL - HALF_BLOCK  # where the wall stops it
 
 
 class WallJumpState(NamedTuple):
-    """One area; scalars."""
+    """State of one area; scalars."""
 
     big: Array  # bool, BigWallJump acts
     wall: Array  # float32, height
@@ -54,7 +54,7 @@ class WallJumpState(NamedTuple):
 
 
 def make_wall_jump() -> JaxScene:
-    """Wall Jump; it has no sizes."""
+    """Make Wall Jump, which has no sizes."""
     spec = BehaviorSpec((vector_sensor(OBSERVATIONS),), ActionSpec(continuous_size=0, discrete_branches=(3, 2)))
     parts = tuple(BehaviorPart(name, spec, members=1, truncates=True) for name in (SMALL, BIG))
     return JaxScene("WallJump", parts, PARAMETERS, reset, step, draw=draw, tell=tell)
@@ -80,7 +80,7 @@ def reset(key: Array, parameters: EnvParams) -> tuple[WallJumpState, dict[str, T
 
 
 def step(key: Array, state: WallJumpState, actions: dict[str, TeamActions]) -> tuple[WallJumpState, SceneStep]:
-    """One decision. Nothing is random; the key is not used."""
+    """Advance by one decision. Nothing is random; the key is not used."""
     move, jump = jnp.where(state.big, actions[BIG].discrete[0], actions[SMALL].discrete[0])
     x, block = _moved(state, SPEED * jnp.array([0.0, -1.0, 1.0])[move])
     state = state._replace(x=x, block=block, clock=state.clock + 1)
@@ -111,7 +111,7 @@ def step(key: Array, state: WallJumpState, actions: dict[str, TeamActions]) -> t
 
 
 def _moved(state: WallJumpState, move: Array) -> tuple[Array, Array]:
-    """Where agent and block are after a step sideways: walls stop the agent, and it pushes the block on the ground."""
+    """Move sideways. Return the places of agent and block: walls stop the agent, it pushes a block on the ground."""
     x = state.x + move
     blocked = (jnp.abs(x - WALL) < HALF_WALL + HALF_AGENT) & (state.y < state.wall)
     side = jnp.where(state.x < WALL, -1.0, 1.0)
@@ -125,7 +125,7 @@ def _moved(state: WallJumpState, move: Array) -> tuple[Array, Array]:
 
 
 def _floor(state: WallJumpState) -> Array:
-    """Height of what is below the agent."""
+    """Return the height of the surface below the agent."""
     on_wall = (jnp.abs(state.x - WALL) < HALF_WALL + HALF_AGENT) & (state.y >= state.wall)
     on_block = (jnp.abs(state.x - state.block) < HALF_BLOCK + HALF_AGENT) & (state.y >= BLOCK_HEIGHT)
     return jnp.maximum(jnp.where(on_wall, state.wall, 0.0), jnp.where(on_block, BLOCK_HEIGHT, 0.0))
@@ -146,7 +146,7 @@ def _views(state: WallJumpState, goes_on: Array) -> dict[str, TeamView]:
 
 
 def draw(state: Any) -> Scene:
-    """The platform from the side; `state` is a `WallJumpState` of numpy arrays."""
+    """Draw the platform from the side; `state` is a `WallJumpState` of numpy arrays."""
     ground, height = 2.0, max(float(state.wall), 0.1)
     shapes: list[Shape] = [
         Box((LENGTH / 2, ground / 2), (LENGTH, ground), "#c9bda3"),
@@ -163,7 +163,7 @@ def draw(state: Any) -> Scene:
 
 
 def tell(state: Any, over: bool) -> str:
-    """Who acts, and at the end how it went."""
+    """Name the acting behavior, and at the end how it went."""
     name = BIG if bool(state.big) else SMALL
     if not over:
         return name

@@ -1,6 +1,6 @@
-"""What the adapters of other packages' environments share: finding the package, the name and the numbers.
+"""Functions that the adapters of other packages' environments share: import the package, check names, convert spaces.
 
-Their classes are read by what they are called and by their attributes, never imported: JaxMARL and gymnax each have
+Classes of these packages are told by name and attributes, never imported: JaxMARL and gymnax each have
 their own `Discrete`, `MultiDiscrete` and `Box`, and neither package is needed to import this module.
 """
 
@@ -27,7 +27,7 @@ NEVER = 2**30
 
 
 def import_package(package: str) -> ModuleType:
-    """The package, which is also the name of jaxrl's extra. What it prints while it is imported is not shown.
+    """Import the package, which is also the name of jaxrl's extra, without showing what it prints.
 
     Raises:
         JaxrlError: it is not installed, or it is and its own imports fail; the text names the extra.
@@ -49,12 +49,12 @@ def check_name(package: str, name: str, known: Iterable[str]) -> None:
 
 
 def behavior_name(name: str) -> str:
-    """The registry's name as a behavior and folder name: every sign but letters, digits, - and _ becomes _."""
+    """Return the registry's name as a behavior and folder name: every sign but letters, digits, - and _ becomes _."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 
 def action_spec(where: str, space: Any) -> ActionSpec:
-    """`Box` as continuous dimensions (flattened), `Discrete` as one branch, `MultiDiscrete` as several.
+    """Convert an action space: `Box` to continuous dimensions, `Discrete` to a branch, `MultiDiscrete` to several.
 
     Raises:
         JaxrlError: any other space; `where` says whose it is.
@@ -72,7 +72,7 @@ def action_spec(where: str, space: Any) -> ActionSpec:
 
 
 def to_native(space: Any, continuous: Array, discrete: Array) -> Array:
-    """One agent's action as its space has it, from float32 [C] in [-1, 1] and int32 [D]; surplus entries are dropped.
+    """Convert one agent's action, float32 [C] in [-1, 1] and int32 [D], to its space; surplus entries are dropped.
 
     Choices stay int32: older releases of gymnax call theirs int64, which JAX does not have by default.
 
@@ -92,13 +92,13 @@ def to_native(space: Any, continuous: Array, discrete: Array) -> Array:
 
 
 def flat(x: Any, size: int) -> Array:
-    """An observation of any shape and type as float32 [size]: read row by row, then zeros; of a dictionary, by key."""
+    """Flatten any observation to float32 [size], row by row, a dictionary by key, and pad it with zeros."""
     values = jnp.concatenate([jnp.ravel(jnp.asarray(leaf, jnp.float32)) for leaf in jax.tree.leaves(x)])
     return jnp.pad(values, (0, size - values.shape[0]))
 
 
 def unchanging(where: str, state: Any, after: Any) -> Any:
-    """`after`, as shapes and types, if it may follow `state` in a compiled loop.
+    """Return `after`, a tree of shapes and types, if it may follow `state` in a compiled loop.
 
     Raises:
         JaxrlError: the tree or a shape differs; the text says how.
@@ -113,5 +113,5 @@ def unchanging(where: str, state: Any, after: Any) -> Any:
 
 
 def typed_as(like: Any, state: Any) -> Any:
-    """`state` with the types of `like`: what a reset gives as Python number becomes the array that a step gives."""
+    """Cast `state` to the types of `like`: a Python number of a reset becomes the array that a step returns."""
     return jax.tree.map(lambda leaf, shape: jnp.asarray(leaf, shape.dtype), state, like)

@@ -1,8 +1,8 @@
-"""An environment of one's own: `--env my_file.py:make_env` or `package.module:make_env`; `jax:NAME` of a package.
+"""Environments made by a user's function or package: `--env my_file.py:make_env`, `module:make_env`, `jax:NAME`.
 
-The function is called with what `--env-args key=value` says, else with nothing, and returns a `JaxEnv`
-(`jaxrl.jax_envs.interface` says what that is) or a `JaxScene` (`jaxrl.jax_envs.scene`). How files and modules are found
-says `jaxrl.own_code`, how packages `jaxrl.plugins`.
+The function is called with the arguments of `--env-args key=value`, if any, and returns a `JaxEnv`
+(see `jaxrl.jax_envs.interface`) or a `JaxScene` (`jaxrl.jax_envs.scene`). `jaxrl.own_code` finds files and modules,
+`jaxrl.plugins` finds packages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxrl.types import JaxrlError
 
 
 def make_by_function(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
-    """The environment that `FILE.py:FUNCTION` or `module:FUNCTION` makes.
+    """Make the environment of `FILE.py:FUNCTION` or `module:FUNCTION`.
 
     Raises:
       UnknownEnvironmentError: no such file, module or function; the text lists the nearest functions.
@@ -40,7 +40,7 @@ def make_by_function(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
 
 
 def make_installed(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
-    """The environment that a package offers under this name. Raises as `make_by_function`, PluginError."""
+    """Make the environment that an installed package offers. Raises as `make_by_function`, and PluginError."""
     maker = plugins.load(plugins.Kind.ENVIRONMENT, name, where=f"jax:{name}: ")
     return _made(f"jax:{name}", name, maker, arguments)
 
@@ -48,9 +48,9 @@ def make_installed(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
 def _made(name: str, function: str, maker: Any, arguments: dict[str, Any]) -> JaxEnv | JaxScene:
     if not callable(maker):
         raise UnknownEnvironmentError(f"{name}: {function} is a {type(maker).__name__}, expected a function")
-    given = fitted(name, arguments, usual_arguments(maker)) if arguments else {}
+    checked_arguments = fitted(name, arguments, usual_arguments(maker)) if arguments else {}
     try:
-        env = maker(**given)
+        env = maker(**checked_arguments)
     except Exception as error:  # whatever somebody else's code does
         raise JaxrlError(f"{name}: {function}() raised {own_code.told(error)}") from error
     if not isinstance(env, JaxEnv | JaxScene):

@@ -46,7 +46,7 @@ class _Single(NamedTuple):
 
 
 def make_gymnax(name: str, /, **arguments: Any) -> JaxEnv:
-    """The environment that gymnax registers as `name`, with A = 1.
+    """Make the environment that gymnax registers as `name`, with A = 1.
 
     `step` hands its key to gymnax's `step_env` as it is. The state is gymnax's own.
 
@@ -101,27 +101,29 @@ def make_gymnax(name: str, /, **arguments: Any) -> JaxEnv:
 
 
 def _made_with(gymnax: Any, name: str, env: Any, parameters: Any, arguments: dict[str, Any]) -> tuple[Any, Any]:
-    """Environment and parameters with what is given of either, in place of those that gymnax makes without."""
-    of_env = usual_arguments(type(env))
-    given = fitted(f"{_PACKAGE}:{name}", arguments, {**vars(parameters), **of_env})
-    own = {key: value for key, value in given.items() if key in of_env}
-    if own:
-        env, parameters = gymnax.make(name, **own)
-    return env, parameters.replace(**{key: value for key, value in given.items() if key not in of_env})
+    """Make the environment and its parameters again, with `arguments` in place of the package's defaults."""
+    constructor_defaults = usual_arguments(type(env))
+    checked_arguments = fitted(f"{_PACKAGE}:{name}", arguments, {**vars(parameters), **constructor_defaults})
+    constructor_arguments = {key: value for key, value in checked_arguments.items() if key in constructor_defaults}
+    if constructor_arguments:
+        env, parameters = gymnax.make(name, **constructor_arguments)
+    return env, parameters.replace(
+        **{key: value for key, value in checked_arguments.items() if key not in constructor_defaults}
+    )
 
 
 def _bind(env: Any, parameters: Any) -> _Single:
-    """Either release's environment with one way to call it."""
+    """Bind an environment of either gymnax release to its parameters, behind one interface."""
     says_truncated = hasattr(env, "is_truncated")
     limited = hasattr(parameters, "max_steps_in_episode")
     endless = parameters.replace(max_steps_in_episode=foreign.NEVER) if limited else parameters
 
     def step(key: Array, state: Any, action: Array) -> _Moved:
-        obs, after, reward, done, _ = env.step_env(key, state, action, parameters)
+        obs, new_state, reward, done, _ = env.step_env(key, state, action, parameters)
         terminated = done if says_truncated or not limited else env.step_env(key, state, action, endless)[3]
-        stopped = env.is_truncated(after, parameters) if says_truncated and limited else done
+        stopped = env.is_truncated(new_state, parameters) if says_truncated and limited else done
         terminated, stopped = (jnp.asarray(flag, bool).reshape(()) for flag in (terminated, stopped))
-        return obs, after, reward, terminated, stopped & ~terminated
+        return obs, new_state, reward, terminated, stopped & ~terminated
 
     space = env.observation_space(parameters)
     return _Single(
@@ -133,7 +135,7 @@ def _bind(env: Any, parameters: Any) -> _Single:
 
 
 def _shapes(where: str, single: _Single, action: ActionSpec) -> tuple[Any, Any]:
-    """Shapes and types of an observation and of the state, which a step must not change."""
+    """Return shapes and types of an observation and of the state. Raises JaxrlError if a step changes the state's."""
 
     def play(key: Array) -> tuple[Any, Any, Any]:
         obs, state = single.reset(key)
@@ -141,9 +143,9 @@ def _shapes(where: str, single: _Single, action: ActionSpec) -> tuple[Any, Any]:
         return obs, state, single.step(key, state, foreign.to_native(single.action_space, *first))[1]
 
     try:
-        obs, state, after = jax.eval_shape(play, jax.random.key(0))
+        obs, state, new_state = jax.eval_shape(play, jax.random.key(0))
     except Exception as error:
         raise JaxrlError(f"{where}: cannot be traced by JAX: {error}") from error
     if len(jax.tree.leaves(obs)) != 1:
         raise JaxrlError(f"{where}: the observation is {type(obs).__name__}, expected one array")
-    return obs, foreign.unchanging(where, state, after)
+    return obs, foreign.unchanging(where, state, new_state)

@@ -74,33 +74,33 @@ _OPPONENTS = ("adversary", "leadadversary", "enemy", "eve")  # how JaxMARL's reg
 
 
 class MarlState(NamedTuple):
-    """One area."""
+    """State of one area."""
 
     inner: Any  # JaxMARL's own state
     alive: Array  # bool [A]
 
 
 class _Bound(NamedTuple):
-    """An environment of JaxMARL and where its agents stand."""
+    """Environment of JaxMARL and the rows of its agents."""
 
     env: Any
-    endless: Any  # the same without time limit, None where limits are not told apart
+    endless: Any  # the environment without time limit, None where limits are not told apart
     tells: bool  # infos["truncation"] says whether time ended the episode (Brax)
     rows: tuple[str | None, ...]  # A agents by row, None for rows that never live
     teams: int
     spaces: dict[str, Any]  # action space by agent
     action: ActionSpec  # of all agents
-    possible: np.ndarray  # bool [A, M], what an agent's action space holds
+    possible: np.ndarray  # bool [A, M], actions that the agent's own action space contains
     size: int  # of an observation
-    mask: str  # name of the method that says what is allowed now, "" without
+    mask: str  # name of the method that returns the actions allowed now, "" if there is none
 
 
 def make_jaxmarl(name: str, /, *, time_limits: bool = True, **arguments: Any) -> JaxEnv:
-    """The environment that JaxMARL registers as `name`; `step` hands its key to `step_env`.
+    """Make the environment that JaxMARL registers as `name`; `step` hands its key to `step_env`.
 
     Args:
         name: as in `jaxmarl.registered_envs`.
-        time_limits: False: every end of an episode is `terminated`, also one by `max_steps`.
+        time_limits: if False, every end of an episode is `terminated`, also one by `max_steps`.
         arguments: of JaxMARL's constructor.
 
     Raises:
@@ -114,8 +114,8 @@ def make_jaxmarl(name: str, /, *, time_limits: bool = True, **arguments: Any) ->
     where = f"{_PACKAGE}:{name}"
     if not isinstance(time_limits, bool):
         raise ArgumentsError(f"{where}: argument time_limits: got {time_limits!r}, expected true or false")
-    env, given = _made(jaxmarl, name, where, arguments)
-    bound, like = _bind(where, env, _without_limit(jaxmarl, name, env, given), time_limits)
+    env, constructor_arguments = _made(jaxmarl, name, where, arguments)
+    bound, like = _bind(where, env, _without_limit(jaxmarl, name, env, constructor_arguments), time_limits)
     present = np.array([agent is not None for agent in bound.rows])
 
     def reset(key: Array, parameters: EnvParams) -> tuple[MarlState, TeamView]:
@@ -139,7 +139,7 @@ def make_jaxmarl(name: str, /, *, time_limits: bool = True, **arguments: Any) ->
 
 
 def _made(jaxmarl: Any, name: str, where: str, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The environment, and what its constructor was given."""
+    """Make the environment. Return it with the arguments that its constructor received."""
     given: dict[str, Any] = {}
     try:
         env = jaxmarl.make(name)
@@ -170,21 +170,21 @@ def _constructor_arguments(name: str, where: str, env: Any, arguments: dict[str,
 
 
 def _usual(env: Any) -> dict[str, Any]:
-    """Arguments of the constructor, those that it hands on (`**kwargs`) too, with what they are if nothing is given."""
-    found: dict[str, Any] = {}
+    """Return the constructor's arguments with their defaults, including those that it passes on through `**kwargs`."""
+    defaults: dict[str, Any] = {}
     for kind in type(env).__mro__:
         init = vars(kind).get("__init__")
         if init is not None:
             usual = usual_arguments(init)
-            found = {**{key: value for key, value in usual.items() if value is not ...}, **found}
+            defaults = {**{key: value for key, value in usual.items() if value is not ...}, **defaults}
             if "kwargs" not in str(inspect.signature(init)):
                 break
     inner = vars(env).get("_env")  # SMAX against a heuristic plays SMAX
-    return found if inner is None else {**_usual(inner), **found}
+    return defaults if inner is None else {**_usual(inner), **defaults}
 
 
 def _without_limit(jaxmarl: Any, name: str, env: Any, given: dict[str, Any]) -> Any:
-    """The same environment that time never ends, None if it has no `max_steps`."""
+    """Return a copy of the environment that never reaches its time limit, None if it has no `max_steps`."""
     if not hasattr(env, "max_steps"):
         return None
     try:
@@ -196,7 +196,7 @@ def _without_limit(jaxmarl: Any, name: str, env: Any, given: dict[str, Any]) -> 
 
 
 def _bind(where: str, env: Any, endless: Any, time_limits: bool) -> tuple[_Bound, Any]:
-    """Sizes of all that is padded, and the state as shapes and types."""
+    """Compute the sizes of all padded arrays. Return them with the state's shapes and types."""
     rows, teams = rows_of(env.agents)
     spaces = {agent: env.action_space(agent) for agent in env.agents}
     specs = {agent: foreign.action_spec(f"{where}, agent {agent}", space) for agent, space in spaces.items()}
@@ -205,11 +205,11 @@ def _bind(where: str, env: Any, endless: Any, time_limits: bool) -> tuple[_Bound
 
     def play(key: Array) -> tuple[Any, Any, Any, Any]:
         obs, state = env.reset(key)
-        _, after, _, _, infos = env.step_env(key, state, _native(spaces, dict.fromkeys(spaces, first)))
-        return _by_agent(env.agents, obs), state, after, infos
+        _, new_state, _, _, infos = env.step_env(key, state, _native(spaces, dict.fromkeys(spaces, first)))
+        return _by_agent(env.agents, obs), state, new_state, infos
 
     try:
-        obs, state, after, infos = jax.eval_shape(play, jax.random.key(0))
+        obs, state, new_state, infos = jax.eval_shape(play, jax.random.key(0))
     except Exception as error:
         raise JaxrlError(f"{where}: cannot be traced by JAX: {error}") from error
     blind = [str(agent) for agent in env.agents if not jax.tree.leaves(obs.get(agent))]
@@ -227,11 +227,11 @@ def _bind(where: str, env: Any, endless: Any, time_limits: bool) -> tuple[_Bound
         size=max(sum(leaf.size for leaf in jax.tree.leaves(obs[agent])) for agent in env.agents),
         mask=_mask_method(env, state) if all(len(spec.discrete_branches) == 1 for spec in specs.values()) else "",
     )
-    return bound, foreign.unchanging(where, state, after)
+    return bound, foreign.unchanging(where, state, new_state)
 
 
 def _mask_method(env: Any, state: Any) -> str:
-    """The method of `env` that says which discrete actions are allowed; the base class has one that only raises."""
+    """Return the name of the method of `env` that gives allowed actions; the base class has one that only raises."""
     for method in _MASKS:
         if hasattr(env, method):
             with suppress(NotImplementedError):
@@ -241,29 +241,28 @@ def _mask_method(env: Any, state: Any) -> str:
 
 
 def _native(spaces: dict[Any, Any], actions: dict[Any, tuple[Array, Array]]) -> Any:
-    """Actions (continuous [C], discrete [D]) by agent as JaxMARL takes them: one after the other where agents are
-    numbers (storm)."""
+    """Convert actions (continuous [C], discrete [D]) by agent for JaxMARL, to a tuple if agents are numbers (storm)."""
     native = {agent: foreign.to_native(space, *actions[agent]) for agent, space in spaces.items()}
     return tuple(native.values()) if all(isinstance(agent, int) for agent in native) else native
 
 
 def _by_agent(agents: Sequence[Any], obs: Any) -> dict[Any, Any]:
-    """Observations by agent. Environments whose agents are numbers (storm) have a tuple or array of them, or two.
+    """Return observations by agent. Where agents are numbers (storm), `obs` is a tuple or array of them, or two.
 
     In storm for any number of agents, `inventory` has a column for each: what it holds (2), whether it may interact,
     what it shows (2). As in its variant for two, an agent sees its own three and of each other the last three.
     """
     if isinstance(obs, Mapping) and "observations" in obs:
-        own, shown = obs["inventory"][:3], obs["inventory"][2:]
+        own_columns, shown = obs["inventory"][:3], obs["inventory"][2:]
         others = [[shown[:, j] for j in range(len(agents)) if j != i] for i in range(len(agents))]
-        return {a: (obs["observations"][i], own[:, i], others[i]) for i, a in enumerate(agents)}
+        return {a: (obs["observations"][i], own_columns[:, i], others[i]) for i, a in enumerate(agents)}
     if isinstance(obs, Mapping):
         return {agent: obs[agent] for agent in agents if agent in obs}
     return {agent: obs[i] for i, agent in enumerate(agents)}
 
 
 def _view(bound: _Bound, obs: Any, state: MarlState) -> TeamView:
-    """What the members see and may do in `state`."""
+    """Compute the observations and allowed actions of the members in `state`."""
     obs = _by_agent(bound.env.agents, obs)
     blank = jnp.zeros(bound.size)
     rows = [blank if agent is None else foreign.flat(obs[agent], bound.size) for agent in bound.rows]
@@ -277,7 +276,7 @@ def _view(bound: _Bound, obs: Any, state: MarlState) -> TeamView:
 
 
 def _step(bound: _Bound, like: Any, key: Array, state: MarlState, actions: TeamActions) -> tuple[MarlState, TeamStep]:
-    """One step of JaxMARL's; see the module's docstring for rewards and ends."""
+    """Advance JaxMARL by one step; see the module's docstring for rewards and ends."""
     agents = [(i, agent) for i, agent in enumerate(bound.rows) if agent is not None]
     native = _native(bound.spaces, {agent: (actions.continuous[i], actions.discrete[i]) for i, agent in agents})
     obs, inner, rewards, dones, infos = bound.env.step_env(key, state.inner, native)
@@ -287,24 +286,24 @@ def _step(bound: _Bound, like: Any, key: Array, state: MarlState, actions: TeamA
         terminated = ended & _done(bound, bound.endless.step_env(key, state.inner, native)[3])
     alive = state.alive & ~ended
     state_after = MarlState(foreign.typed_as(like, inner), alive)
-    own, group = shares(_by_row(bound, rewards, jnp.float32), state.alive, bound.teams)
+    own_reward, group = shares(_by_row(bound, rewards, jnp.float32), state.alive, bound.teams)
     view, ends = _view(bound, obs, state_after), {"terminated": terminated, "truncated": ended & ~terminated}
-    return state_after, team_step(view, reward=own, group_reward=group, **ends, over=~jnp.any(alive), figures={})
+    return state_after, team_step(view, reward=own_reward, group_reward=group, **ends, over=~jnp.any(alive), figures={})
 
 
 def _by_row(bound: _Bound, values: dict[str, Any], dtype: Any) -> Array:
-    """[A] from scalars by agent; 0 in rows that never live."""
+    """Stack scalars by agent into an array [A], with 0 in rows that never live."""
     return jnp.stack([jnp.asarray(0 if agent is None else values[agent], dtype).reshape(()) for agent in bound.rows])
 
 
 def _done(bound: _Bound, dones: dict[str, Any]) -> Array:
-    """bool [A]: the agent itself or the episode is done."""
-    own = {agent: dones.get(agent, False) for agent in bound.spaces}
-    return _by_row(bound, own, bool) | jnp.asarray(dones["__all__"], bool)
+    """Return whether the agent itself or the episode is done, bool [A]."""
+    agent_dones = {agent: dones.get(agent, False) for agent in bound.spaces}
+    return _by_row(bound, agent_dones, bool) | jnp.asarray(dones["__all__"], bool)
 
 
 def rows_of(agents: list[str]) -> tuple[tuple[str | None, ...], int]:
-    """Agents by row (A entries), and the number of teams.
+    """Assign agents to rows (A entries). Return the rows and the number of teams.
 
     Agents whose names begin as in `_OPPONENTS` are the second team if there are others; the smaller of two teams is
     filled up with None, rows that never live.
@@ -317,7 +316,7 @@ def rows_of(agents: list[str]) -> tuple[tuple[str | None, ...], int]:
 
 
 def joint_action(where: str, specs: list[ActionSpec]) -> ActionSpec:
-    """The smallest action that holds every agent's: most continuous dimensions, most branches, largest branches.
+    """Return the smallest action spec that holds every agent's: most dimensions, most branches, largest branches.
 
     Raises:
         JaxrlError: some agents are continuous and others discrete; `where` names the environment.
@@ -331,14 +330,14 @@ def joint_action(where: str, specs: list[ActionSpec]) -> ActionSpec:
 
 
 def possible_actions(action: ActionSpec, own: ActionSpec) -> np.ndarray:
-    """bool [M]: entries of the joint action that `own` has; of a branch it lacks, the first alone."""
+    """Return which entries of the joint action `own` has, bool [M]; of a branch that it lacks, only the first."""
     lacking = len(action.discrete_branches) - len(own.discrete_branches)
     sizes = zip(action.discrete_branches, (*own.discrete_branches, *[1] * lacking), strict=True)
     return np.concatenate([np.zeros(0, bool), *[np.arange(joint) < size for joint, size in sizes]])
 
 
 def shares(reward: Array, alive: Array, teams: int) -> tuple[Array, Array]:
-    """Each member's reward split into its own and the group's: r_i = own_i + group with Σ own_i = 0 in a team.
+    """Split each member's reward into its own and the group's: r_i = own_i + group with Σ own_i = 0 in a team.
 
     `group` is the mean over the members that lived before the step. It is taken of differences from the largest reward,
     so that it is exact where all are equal. A team of one keeps r as its own.
@@ -357,5 +356,5 @@ def shares(reward: Array, alive: Array, teams: int) -> tuple[Array, Array]:
     some = jnp.max(reward, axis=1, where=lived, initial=-jnp.inf)[:, None]
     count = jnp.maximum(lived.sum(axis=1, keepdims=True), 1)
     mean = some + jnp.where(lived, reward - some, 0.0).sum(axis=1, keepdims=True) / count
-    own, group = jnp.where(lived, reward - mean, 0.0), jnp.where(lived, mean, 0.0)
-    return own.ravel(), group.ravel()
+    own_reward, group = jnp.where(lived, reward - mean, 0.0), jnp.where(lived, mean, 0.0)
+    return own_reward.ravel(), group.ravel()

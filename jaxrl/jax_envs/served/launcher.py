@@ -1,4 +1,4 @@
-"""Writes executables that a trainer launches like a Unity build: short scripts that run `serve.py` beside it.
+"""Writes executables that a trainer launches like a Unity build: short scripts that run `serve.py`.
 
 To the host loop they are the simulator of `player:NAME` (`jaxrl.envs`): `check` and `make_factory`.
 """
@@ -47,7 +47,7 @@ def check(name: str | None) -> None:
 
 
 def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> EnvFactory:
-    """A function worker → HostEnv that starts one player for each worker. Raises as `make_player`."""
+    """Return a function worker → HostEnv that starts one player for each worker. Raises as `make_player`."""
     check(name)
     return unity.make_factory(str(resolve_player(name or "")), settings, log_folder)
 
@@ -74,7 +74,7 @@ def make_player(name: str, directory: str | Path) -> Path:
 
 
 def resolve_player(name: str) -> Path:
-    """The executable for `--env player:<name>`, written anew into the user's cache folder.
+    """Write the executable for `--env player:<name>` anew into the user's cache folder and return its path.
 
     Each Python installation has its own, so that two of them may train at the same time.
 
@@ -86,7 +86,7 @@ def resolve_player(name: str) -> Path:
 
 
 def _file_name(name: str) -> str:
-    """`dungeon_escape` as `DungeonEscape`; of a function its file and name, which tells two of them apart."""
+    """Convert `dungeon_escape` to `DungeonEscape`; a function to its file and name, which tells two of them apart."""
     split = split_function(name)
     if split is not None:
         name = f"{Path(split[0]).stem if split[0].endswith('.py') else split[0].replace('.', '_')}_{split[1]}"
@@ -94,8 +94,8 @@ def _file_name(name: str) -> str:
 
 
 def _script(name: str) -> str:
-    """`exec` keeps the process id, so that signals and exit codes are the player's; `-P` keeps the user's folder, which
-    may hold a file called `jax.py`, off the import path.
+    """Write the script. `exec` keeps the process id, so that signals and exit codes are the player's; `-P` keeps the
+    user's folder, which may hold a file called `jax.py`, off the import path.
     """
     root = Path(jaxrl.__file__).resolve().parents[1]
     installed = root in {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}

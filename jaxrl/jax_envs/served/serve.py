@@ -42,15 +42,15 @@ _logger = logging.getLogger(__name__)
 
 
 class JittedAreas:
-    """E areas of a JAX environment behind numpy: the `Simulation` that a player serves. Of several behaviors, outcomes
-    and actions stand in their order.
+    """E areas of a JAX environment behind numpy: the `Simulation` that a player serves. Outcomes and actions stand in
+    the order of the behaviors.
 
     The program for a step is compiled by a thread, as soon as the first reset has shown its arguments: while the
     trainer makes its learner, the player has nothing else to do.
     """
 
     def __init__(self, env: JaxEnv | JaxScene, areas: int, seed: int) -> None:
-        """`seed` and the number of resets decide all that is random."""
+        """Compile the environment's functions; `seed` and the number of resets decide all that is random."""
         self._seed = np.uint32(seed)
         self._resets = 0
         self._areas: Areas | None = None
@@ -72,7 +72,7 @@ class JittedAreas:
         return tuple(_first_step(views[name]) for name in self._no_actions)
 
     def step(self, actions: Sequence[Action], parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
-        """One step of every area.
+        """Step every area once.
 
         Raises:
             JaxrlError: no reset came first.
@@ -106,7 +106,7 @@ def _no_actions(areas: int, env: Sizes) -> TeamActions:
 
 
 def make_served(env: JaxEnv | JaxScene) -> ServedScene:
-    """`env` as the player wants it."""
+    """Wrap `env` in the form that the player serves."""
     return ServedScene(env.name, scene_of(env).parts, env.parameters, partial(JittedAreas, env))
 
 
@@ -128,8 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """A Unity player's command line. What else it may hold is for a game to know, so it is ignored, but for
-    `key=value`, with which the environment is made.
+    """Parse a Unity player's command line. Options for the game itself are ignored, except `key=value`, which are the
+    environment's arguments.
     """
     parser = argparse.ArgumentParser(prog="jaxrl.jax_envs.served.serve", allow_abbrev=False, description=__doc__)
     parser.add_argument("environment", metavar="NAME", help="of one of jaxrl's own, or FILE.py:FUNCTION")
@@ -155,7 +155,7 @@ def _redirect_output(path: str) -> None:
 
 
 def set_up_jax() -> None:
-    """Must run before the first array. The trainer's JAX_PLATFORMS is not for us: it may name the one accelerator."""
+    """Set up JAX before the first array. The trainer's JAX_PLATFORMS may name the one accelerator: ignore it."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["PJRT_NPROC"] = "1"
     jax.config.update("jax_platforms", os.environ.get("JAXRL_PLAYER_PLATFORMS", "cpu"))
@@ -164,7 +164,7 @@ def set_up_jax() -> None:
 
 
 def _first_step(view: TeamView) -> AreasOutcome:
-    """A reset: agents begin, nobody has ended, nothing was earned."""
+    """Return the outcome of a reset: agents begin, nobody has ended, nothing was earned."""
     alive: Any = view.alive
     nothing: Any = np.zeros(alive.shape, np.float32)
     nobody: Any = np.zeros(alive.shape, bool)
@@ -173,7 +173,7 @@ def _first_step(view: TeamView) -> AreasOutcome:
 
 
 def _played_step(step: TeamStep, view: TeamView) -> AreasOutcome:
-    """Arrays of numpy, leading axis E."""
+    """Convert a step to an outcome of numpy arrays, leading axis E."""
     return AreasOutcome(
         ended=np.asarray(step.terminated | step.truncated),
         truncated=step.truncated,  # pyright: ignore
