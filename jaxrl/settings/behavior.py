@@ -57,7 +57,7 @@ CountedSteps = Annotated[Count, AfterValidator(_countable)]
 
 
 class Hyperparameters(Section):
-    """What the hyperparameters of every algorithm have. Sizes count agent steps."""
+    """Hyperparameters that every algorithm has. Sizes count agent steps."""
 
     hints: ClassVar[Mapping[str, str]] = {
         **{
@@ -70,7 +70,7 @@ class Hyperparameters(Section):
 
     @classmethod
     def whose(cls, key: object, context: Mapping[str, Any]) -> str:
-        """The trainer types that have this hyperparameter."""
+        """Return the trainer types that have this hyperparameter."""
         owners = [name for name, kind in context.get(TYPES, {}).items() if key in kind.model_fields]
         return f"trainer_type: {', '.join(owners)}" if owners else ""
 
@@ -221,17 +221,17 @@ class BehaviorSettings(Section):
 
     @classmethod
     def amend(cls, written: dict[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
-        """Without hyperparameters, the defaults of the trainer type are taken."""
+        """Fill in the trainer type's default hyperparameters where none are written."""
         return {"hyperparameters": {}, **written} if TYPES in context else written
 
     @classmethod
     def omissions(cls, written: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
-        """Hyperparameters mean nothing without the algorithm that they belong to."""
+        """Yield a problem for hyperparameters without a trainer type, which gives them their meaning."""
         if "hyperparameters" in written and "trainer_type" not in written:
             yield ("trainer_type",), "this key is required when hyperparameters are given"
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """A minibatch holds whole sequences."""
+        """Yield problems between keys, such as a minibatch that does not hold a whole sequence."""
         memory, batch_size = self.network_settings.memory, self.hyperparameters.batch_size
         if memory is not None and memory.sequence_length > batch_size:
             text = f"got {memory.sequence_length}, expected at most hyperparameters.batch_size, which is {batch_size}"
@@ -259,7 +259,7 @@ class BehaviorSettings(Section):
             yield ("keep_checkpoints",), f"got {self.keep_checkpoints}, expected at least 1 with even_checkpoints"
 
     def _unshared(self) -> Iterator[tuple[Location, str]]:
-        """What knows one policy alone."""
+        """Yield problems of keys that assume one policy for all members of a team."""
         why = {
             "self_play": "opponents of the past have one policy",
             "behavioral_cloning": "demonstrations do not say which member acts",
@@ -271,7 +271,7 @@ class BehaviorSettings(Section):
                 yield ("hyperparameters", "share_policy"), text
 
     def _unevaluated(self) -> Iterator[tuple[Location, str]]:
-        """Statistics of evaluations that are asked for must exist."""
+        """Yield problems of `keep_best` and `stop` rules whose statistic is not written."""
         named = [(("keep_best",), self.keep_best or ""), *((("stop", tag), tag) for tag in self.stop)]
         for location, tag in named:
             if tag == ELO and self.self_play is None:
@@ -283,12 +283,12 @@ class BehaviorSettings(Section):
 
     @property
     def places(self) -> int | None:
-        """Of a team whose members have a policy each (`share_policy: false`), how many; None: they share one."""
+        """Number of members of a team whose members have a policy each (`share_policy: false`), else None."""
         return None if getattr(self.hyperparameters, "share_policy", True) else self.team_capacity
 
     @property
     def team_capacity(self) -> int | None:
-        """Members of a team that there is room for; None: any number."""
+        """Largest number of members of a team; None: any number."""
         return getattr(self.hyperparameters, "team_capacity", None)
 
     @property
@@ -298,12 +298,12 @@ class BehaviorSettings(Section):
 
     @property
     def last_step(self) -> int:
-        """Training is over when the trainer step is above this: max_steps, if the counter can rise above it."""
+        """Trainer step above which training is over: max_steps, if the counter can rise above it."""
         return min(self.max_steps, LARGEST_STEP - 1)
 
     @property
     def passed_text(self) -> str:
-        """What to say of a run that is resumed beyond `last_step`."""
+        """Message for a run that is resumed beyond `last_step`."""
         full = self.max_steps == LARGEST_STEP
         advice = "no more can be counted, go on in a new run with --initialize-from" if full else "raise it to train on"
         return f"has passed max_steps ({self.max_steps}) already: {advice}."
@@ -314,7 +314,7 @@ class BehaviorSettings(Section):
         types = (info.context or {}).get(TYPES)
         try:
             if types is not None:
-                types[value]  # one's own is imported
+                types[value]  # imports a user's own trainer
         except KeyError:
             raise expected(f"one of {', '.join(sorted(types or ()))}, or your own as my_file.py:make_x") from None
         except UntrustedError:

@@ -1,4 +1,4 @@
-"""Settings of connectors, one class per type; what each does stands in `jaxrl.connectors`. No JAX here."""
+"""Settings of connectors, one class per type; `jaxrl.connectors` applies them. No JAX here."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Of = Literal["observations", "rewards", "actions"]
 
 
 class ConnectorSettings(Section):
-    """What every connector has."""
+    """Settings that every connector has."""
 
     remembers: ClassVar[bool] = False
-    """Whether it keeps something of an agent from one decision to the next, which Unity cannot do with an ONNX file."""
+    """Whether it keeps data of an agent from one decision to the next, which Unity cannot do with an ONNX file."""
     standardizes: ClassVar[bool] = False
-    """Whether it does to observations what `network_settings.normalize` does."""
+    """Whether it standardizes observations, as `network_settings.normalize` does."""
 
     type: Text = Field(description="name of the connector")
 
@@ -68,7 +68,7 @@ class ClipSettings(SensorsSettings):
     high: Number = Field(description="largest number that is let through")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """A range has a beginning and an end, and only observations have sensors."""
+        """Yield problems of an empty range, and of sensors named for anything but observations."""
         if self.low >= self.high:
             yield ("low",), f"got {self.low:g}, expected less than high, which is {self.high:g}"
         yield from _no_sensors(self.of, self.sensors)
@@ -81,7 +81,7 @@ class ScaleSettings(SensorsSettings):
     factor: Number = Field(description="what they are multiplied by")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """Only observations have sensors."""
+        """Yield a problem if sensors are named for anything but observations."""
         yield from _no_sensors(self.of, self.sensors)
 
 
@@ -127,7 +127,7 @@ class UnsquashSettings(ConnectorSettings):
     high: Number | tuple[Number, ...] = Field(description="what 1 becomes: one number, or one for each dimension")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """As many ends as beginnings, and each above its beginning."""
+        """Yield problems if there are more ends than beginnings, or an end is not above its beginning."""
         low, high = (x if isinstance(x, tuple) else (x,) for x in (self.low, self.high))
         if len(low) != len(high) and min(len(low), len(high)) > 1:
             yield ("high",), f"got {len(high)} numbers, expected {len(low)}, as many as in low"
@@ -152,7 +152,7 @@ CONNECTORS: dict[str, type[ConnectorSettings]] = {
     "scale": ScaleSettings,
     "unsquash": UnsquashSettings,
 }
-"""Settings by type. `jaxrl.connectors.register` adds those of one's own."""
+"""Settings by type. `jaxrl.connectors.register` adds a user's own types."""
 
 
 def _no_sensors(of: str, sensors: tuple[str, ...] | None) -> Iterator[tuple[Location, str]]:
@@ -165,10 +165,10 @@ def _typed(value: Any, info: ValidationInfo) -> tuple[ConnectorSettings, ...]:
         return ()
     if not isinstance(value, list | tuple):
         raise expected("a list of connectors, such as [{type: clip, low: -5, high: 5}]")
-    made, problems = [], []
+    connectors, problems = [], []
     for i, written in enumerate(value):
         if isinstance(written, ConnectorSettings):
-            made.append(written)
+            connectors.append(written)
             continue
         if not isinstance(written, Mapping) or "type" not in written:
             problems.append(problem(expected("a mapping with the key type, such as {type: flatten}"), (i,), written))
@@ -178,11 +178,11 @@ def _typed(value: Any, info: ValidationInfo) -> tuple[ConnectorSettings, ...]:
             problems.append(problem(expected(f"one of {', '.join(CONNECTORS)}"), (i, "type"), name))
             continue
         try:
-            made.append(CONNECTORS[name].model_validate(written, context=info.context))
+            connectors.append(CONNECTORS[name].model_validate(written, context=info.context))
         except ValidationError as error:
             problems += reworded(error, (i,))
     reject("connectors", problems)
-    return tuple(made)
+    return tuple(connectors)
 
 
 Connectors = Annotated[tuple[SerializeAsAny[ConnectorSettings], ...], BeforeValidator(_typed)]

@@ -23,7 +23,7 @@ from jaxrl.settings.section import Boolean, Integer, Location, NonNegative, Numb
 
 
 class SamplerParameters(Section):
-    """What every sampler has."""
+    """Settings that every sampler has."""
 
     seed: Integer = Field(
         default=-1,
@@ -46,7 +46,7 @@ class UniformSampler(SamplerParameters):
     max_value: Number = Field(default=1.0, description="upper bound")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """Bounds are ordered."""
+        """Yield a problem if the bounds are not ordered."""
         if self.min_value > self.max_value:
             yield ("min_value",), f"got {self.min_value}, expected at most max_value, which is {self.max_value}"
 
@@ -72,7 +72,7 @@ class MultiRangeUniformSampler(SamplerParameters):
     )
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """Bounds of each interval are ordered."""
+        """Yield a problem for each interval whose bounds are not ordered."""
         for index, (low, high) in enumerate(self.intervals):
             if low > high:
                 yield ("intervals", index), f"got [{low}, {high}], expected the lower bound first"
@@ -117,13 +117,13 @@ ConstantOrSampler = Annotated[Sampler | float, PlainValidator(_constant_or_sampl
 
 
 MEASURES = ("reward", "progress", "group_reward", "elo")
-"""What a lesson can be judged by, beside the tags of statistics."""
+"""Measures that can end a lesson, beside the tags of statistics."""
 _OWN_TAGS = {"Environment/Cumulative Reward": "reward", "Environment/Group Cumulative Reward": "group_reward"}
 _ELO = "Self-play/ELO"
 
 
 def _measure(value: str) -> str:
-    """A measure, or the tag of a statistic that an environment or a callback reports."""
+    """Return a measure, or the tag of a statistic that an environment or a callback reports, as it is; else raise."""
     if value in MEASURES:
         return value
     known = ", ".join(MEASURES)
@@ -155,7 +155,7 @@ class CompletionCriteria(Section):
     require_reset: Boolean = Field(default=False, description="reset the environment when the lesson is over")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """Progress is a share."""
+        """Yield a problem if the threshold of progress, which is a share, is not within 0 to 1."""
         if self.measure == "progress" and not 0 <= self.threshold <= 1:
             yield ("threshold",), f"got {self.threshold}, expected 0 to 1 with measure: progress"
 
@@ -176,7 +176,7 @@ class Curriculum(Section):
     curriculum: tuple[Lesson, ...] = Field(min_length=1, description="the lessons")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """A lesson without an end would be the last."""
+        """Yield a problem for each lesson but the last that has no end."""
         for index, lesson in enumerate(self.curriculum[:-1]):
             if lesson.completion_criteria is None:
                 location = ("curriculum", index, "completion_criteria")
@@ -193,7 +193,7 @@ def _parameter(value: Any) -> Curriculum | Sampler | float:
 
 
 def judged_behaviors(parameters: Mapping[str, Any] | None) -> Iterator[tuple[Location, CompletionCriteria]]:
-    """Where completion criteria stand, below `environment_parameters`, and what they are."""
+    """Yield the location of each completion criteria, below `environment_parameters`, and the criteria."""
     for name, parameter in (parameters or {}).items():
         for index, lesson in enumerate(parameter.curriculum if isinstance(parameter, Curriculum) else ()):
             if lesson.completion_criteria is not None:
@@ -205,13 +205,13 @@ EnvironmentParameter = Annotated[Curriculum | Sampler | float, PlainValidator(_p
 
 
 def constants(parameters: Mapping[str, Any] | None) -> dict[str, float]:
-    """The parameters that are one number for the whole run, by name."""
-    found = {}
+    """Return the parameters that are one number for the whole run, by name."""
+    numbers = {}
     for name, parameter in (parameters or {}).items():
         only = isinstance(parameter, Curriculum) and len(parameter.curriculum) == 1
         value = parameter.curriculum[0].value if only else parameter
         if isinstance(value, float):
-            found[name] = value
+            numbers[name] = value
         elif isinstance(value, Sampler) and isinstance(value.sampler_parameters, ConstantSampler):
-            found[name] = value.sampler_parameters.value
-    return found
+            numbers[name] = value.sampler_parameters.value
+    return numbers

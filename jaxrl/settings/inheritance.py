@@ -1,4 +1,4 @@
-"""Who overrides whom: flags over file over defaults, a behavior over `default_settings`. Plain mappings in and out."""
+"""Order of settings: flags over file over defaults, a behavior over `default_settings`. Plain mappings in and out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOTHING = object()
 
 
 def merge(base: Any, over: Any) -> Any:
-    """Deep merge, mapping by mapping and leaf by leaf: what `over` has, null included, replaces what `base` has.
+    """Merge deeply, mapping by mapping and leaf by leaf: values of `over`, null included, replace those of `base`.
 
     The keys of `over` come first, in its order.
     """
@@ -31,7 +31,7 @@ def merge(base: Any, over: Any) -> Any:
 
 
 def is_written(written: Any, location: Location) -> bool:
-    """Whether what was written holds this location."""
+    """Return whether `written` has a value at this location."""
     for part in location:
         if isinstance(written, Mapping):
             written = written.get(part, _NOTHING)
@@ -43,17 +43,17 @@ def is_written(written: Any, location: Location) -> bool:
 
 
 def expand(overrides: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Overrides with behaviors `*` and `**` written out for each behavior that the file lists.
+    """Write overrides of behaviors `*` and `**` out for each behavior that the file lists.
 
     A file without any behavior and without `default_settings` is given these where `**` is set.
     """
     expanded = dict(overrides)
     behaviors = dict(expanded.pop("behaviors", {}))
     listed, default = written.get("behaviors"), written.get("default_settings")
-    of_every = behaviors.pop(EVERY, None)
-    if of_every is not None and (default is not None or not listed):
-        expanded["default_settings"] = merge(expanded.get("default_settings", {}), of_every)
-    for for_all in (behaviors.pop(EVERY_LISTED, None), of_every):
+    overrides_of_every = behaviors.pop(EVERY, None)
+    if overrides_of_every is not None and (default is not None or not listed):
+        expanded["default_settings"] = merge(expanded.get("default_settings", {}), overrides_of_every)
+    for for_all in (behaviors.pop(EVERY_LISTED, None), overrides_of_every):
         if for_all is not None and isinstance(listed, Mapping):
             behaviors.update({name: merge(for_all, behaviors.get(name, {})) for name in listed})
     return {**expanded, "behaviors": behaviors} if behaviors else expanded
@@ -99,13 +99,13 @@ def _inheritable(
         return resolved
     written, fields = default.get("hyperparameters") or {}, mine.model_fields
     implied = _implied(theirs, {key: value for key, value in written.items() if key in fields})
-    kept = {
+    inherited = {
         key: value
         for key, value in everything.items()
         if (key in fields and (key in written or fields[key].default == theirs.model_fields[key].default))
         or (key not in fields and key in written and value not in implied.get(key, ()))
     }
-    return {**resolved, "hyperparameters": kept}
+    return {**resolved, "hyperparameters": inherited}
 
 
 def _implied(kind: type[Hyperparameters], written: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""From a file and flags to settings, and from settings back to a file."""
+"""Loads settings from a file and flags, and writes settings back to a file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def load_run_settings(
     of_folder: bool = False,
     strict: bool = False,
 ) -> RunSettings:
-    """Settings of a run: `overrides` over the file at `path` over built-in defaults.
+    """Load the settings of a run: `overrides` over the file at `path` over built-in defaults.
 
     `overrides` is shaped like a file and holds only what was really given; behavior `*` stands for each behavior that
     the file lists. `hyperparameter_types` maps each trainer type to the class of its hyperparameters. Without a file,
@@ -55,8 +55,8 @@ def load_run_settings(
         advice = "check indentation and colons, or run a YAML linter"
         raise SettingsError([f"YAML error at {text}; {advice}" for text in doubled], source)
     written, ignored = (written, []) if strict else drop_ignored(written)
-    given = expand(overrides, written)
-    resolved, warnings = _resolve(written, overrides, given, hyperparameter_types)
+    expanded_overrides = expand(overrides, written)
+    resolved, warnings = _resolve(written, overrides, expanded_overrides, hyperparameter_types)
     warnings += ignored
     if path is None:
         warnings.append("no configuration file: every behavior is trained with built-in defaults (trainer_type ppo)")
@@ -66,7 +66,7 @@ def load_run_settings(
     try:
         settings = RunSettings.model_validate(resolved, context={TYPES: hyperparameter_types})
     except ValidationError as error:
-        raise SettingsError(_with_origin(problems_of(error), written, given), source) from None
+        raise SettingsError(_with_origin(problems_of(error), written, expanded_overrides), source) from None
     for text in () if of_folder else warnings + remarks(settings):
         logger.warning(text)
     return settings
@@ -78,7 +78,7 @@ def _resolve(
     given: Mapping[str, Any],
     types: Mapping[str, type[Hyperparameters]],
 ) -> tuple[dict[str, Any], list[str]]:
-    """One mapping in place of file, flags and `default_settings`, and what to warn about.
+    """Merge file, flags and `default_settings` into one mapping. Return it with the texts of warnings.
 
     `given` are the flags with each behavior written out.
     """
@@ -97,7 +97,7 @@ def _resolve(
 def _with_origin(
     problems: list[tuple[Location, str]], written: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> list[str]:
-    """Texts of the problems; what came from elsewhere says so, what `default_settings` has is said once."""
+    """Write out the problems with the origin of their values; those of `default_settings` appear once."""
     default = written.get("default_settings")
     in_default = {(location[1:], _detail(text)) for location, text in problems if location[0] == "default_settings"}
     texts = []
@@ -120,7 +120,7 @@ def _detail(text: str) -> str:
 
 @contextmanager
 def without_remarks() -> Iterator[None]:
-    """Nothing is logged of what is odd but usable: for files that were read before, or are read by another command."""
+    """Silence warnings about odd but usable settings, for files that are read again or by another command."""
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -130,14 +130,14 @@ def without_remarks() -> Iterator[None]:
 
 
 def behavior_settings_for(settings: RunSettings, behavior_name: str) -> BehaviorSettings:
-    """Settings of a behavior that the environment shows: its own entry, or else `default_settings`.
+    """Return the settings of a behavior that the environment shows: its own entry, or else `default_settings`.
 
     A team part (`Name?team=1`) is ignored. Raises SettingsError if the behavior has neither.
     """
     name = behavior_name.partition("?")[0]
-    found = settings.behaviors.get(name, settings.default_settings)
-    if found is not None:
-        return found
+    settings_of_behavior = settings.behaviors.get(name, settings.default_settings)
+    if settings_of_behavior is not None:
+        return settings_of_behavior
     match = nearest(name, settings.behaviors)
     listed = ", ".join(settings.behaviors) or "none"
     raise SettingsError(
@@ -148,7 +148,7 @@ def behavior_settings_for(settings: RunSettings, behavior_name: str) -> Behavior
 
 
 def to_yaml(settings: RunSettings) -> str:
-    """All eight sections with defaults filled in, keys in schema order; reading it again gives equal settings.
+    """Write all eight sections with all defaults, keys in schema order; reading the text gives equal settings.
 
     Keys that ML-Agents does not know stand in a comment at the end, which it passes over and jaxrl reads.
     """
@@ -174,7 +174,7 @@ def _spell_out(own: dict[str, Any], default: Mapping[str, Any], section: Section
 
 
 def remarks(settings: RunSettings) -> list[str]:
-    """One text, path first, for everything that is allowed but probably not meant."""
+    """Return one text, path first, for every setting that is allowed but probably not intended."""
     texts = [text for path, behavior in settings.every_behavior() for text in _behavior_remarks(path, behavior)]
     for name, parameter in (settings.environment_parameters or {}).items():
         if isinstance(parameter, Curriculum) and parameter.curriculum[-1].completion_criteria is not None:

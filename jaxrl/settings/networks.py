@@ -39,7 +39,7 @@ class MemorySettings(Section):
     )
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """`memory_size` of an LSTM is shared by two equal halves, hidden and cell state."""
+        """Yield a problem if an LSTM cannot halve its `memory_size` into hidden and cell state."""
         if self.memory_type == "lstm" and self.memory_size % 2:
             yield ("memory_size",), f"got {self.memory_size}, expected an even number (hidden and cell state)"
 
@@ -81,6 +81,6 @@ class NetworkSettings(Section):
     )
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """Where nothing is normalised nothing begins."""
+        """Yield a problem for `normalize_from_data` without `normalize`."""
         if self.normalize_from_data and not self.normalize:
             yield ("normalize_from_data",), "got true, expected false without normalize: true"

@@ -10,12 +10,12 @@ import yaml
 from jaxrl.settings.section import Location, SettingsError, dotted
 
 Tree = Mapping[str, Any] | None
-"""By key what is below it; None: everything below is the original's. Of a list, what each of its entries holds."""
+"""Keys below each key; None: everything below is the original's. Below a list are the keys of each entry."""
 
 ANY = "*"
 """Stands for every name."""
 MARK = "# --- jaxrl's own settings: read by jaxrl, a comment for ML-Agents ---"
-"""The line that the block begins with; it goes to the end of the file."""
+"""First line of the block, which goes to the end of the file."""
 
 
 def _keys(text: str, **below: Any) -> dict[str, Any]:
@@ -61,11 +61,11 @@ KEYS: Tree = _keys(
     checkpoint_settings=_keys("run_id initialize_from load_model resume force train_model inference results_dir"),
     torch_settings=_keys("device"),
 )
-"""All of them, as a tree."""
+"""All keys of the original, as a tree."""
 
 
 def split(content: Any, tree: Tree = KEYS) -> tuple[Any, Any]:
-    """What the original reads, and what it does not: each a mapping with the keys of `content` that are there.
+    """Split `content` into the keys that the original reads and the others, each as a mapping.
 
     Lists are in both, as long as they were, if any of their entries has a key of ours. Of `reward_signals` a null,
     which takes an inherited signal away, is ours; where one of ours stands before one of theirs, ours has an empty
@@ -75,7 +75,7 @@ def split(content: Any, tree: Tree = KEYS) -> tuple[Any, Any]:
         return content, {}
     if isinstance(content, list):
         pairs = [split(entry, tree) for entry in content]
-        ours = [own for _, own in pairs]
+        ours = [our_value for _, our_value in pairs]
         return [theirs for theirs, _ in pairs], ours if any(ours) else {}
     theirs, ours = {}, {}
     for key, value in content.items():
@@ -86,16 +86,16 @@ def split(content: Any, tree: Tree = KEYS) -> tuple[Any, Any]:
         if below is _SIGNAL and value is None:
             ours[key] = None
             continue
-        theirs[key], own = split(value, below)
-        if own != {}:
-            ours[key] = own
+        theirs[key], our_value = split(value, below)
+        if our_value != {}:
+            ours[key] = our_value
     if _SIGNAL in tree.values() and list(content) != [*theirs, *(key for key in ours if key not in theirs)]:
         ours = {key: ours.get(key, {}) for key in content}
     return theirs, ours
 
 
 def as_comment(content: Mapping[str, Any]) -> str:
-    """The block, or nothing for nothing."""
+    """Write the block; no text for no content."""
     if not content:
         return ""
     text = yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True)
@@ -103,7 +103,7 @@ def as_comment(content: Mapping[str, Any]) -> str:
 
 
 def block_in(text: str) -> str:
-    """The YAML text in the block of a file, on its own lines of the file; empty if there is none.
+    """Return the YAML text in the block of a file, on its own lines of the file; empty if there is none.
 
     Raises SettingsError for a line in the block that is no comment.
     """
@@ -119,7 +119,7 @@ def block_in(text: str) -> str:
 
 
 def overlay(content: Any, block: Any, tree: Tree = KEYS, location: Location = ()) -> Any:
-    """What is in the file together with what is in its block; `tree`: the original's keys there.
+    """Merge the contents of a file with those of its block; `tree`: the original's keys there.
 
     Raises SettingsError where the two say different things, and for a name, as of a behavior, in the block alone.
     """
@@ -128,7 +128,7 @@ def overlay(content: Any, block: Any, tree: Tree = KEYS, location: Location = ()
         return added if content.keys() <= added.keys() else {**content, **added}  # its order is that of the whole
     if isinstance(content, list) and isinstance(block, list) and len(content) == len(block):
         pairs = zip(content, block, strict=True)
-        return [overlay(value, own, tree, (*location, index)) for index, (value, own) in enumerate(pairs)]
+        return [overlay(value, ours, tree, (*location, index)) for index, (value, ours) in enumerate(pairs)]
     if content != block and block != {}:
         raise SettingsError(
             f"{dotted(location)}: got {content!r} in the file and {block!r} in jaxrl's own settings at its end: "

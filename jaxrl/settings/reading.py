@@ -15,9 +15,9 @@ from jaxrl.settings.original import block_in, overlay
 from jaxrl.settings.section import Location, SettingsError, dotted
 
 LARGEST = 100_000
-"""Values of a YAML file, mappings and lists among them. Two hundred behaviors with every key have forty thousand."""
+"""Most values of a YAML file, mappings and lists included. Two hundred behaviors with every key have forty thousand."""
 DEEPEST = 64
-"""Mappings and lists in each other."""
+"""Deepest nesting of mappings and lists."""
 
 
 def read_yaml(path: str | Path, doubled: list[str] | None = None) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def read_yaml(path: str | Path, doubled: list[str] | None = None) -> dict[str, A
 
 def _with_own(text: str, doubled: list[str] | None) -> Any:
     block, content = block_in(text), _parse(text, doubled)
-    own = _parse(block) if block else None
-    return content if own is None else overlay(content, own)
+    own_settings = _parse(block) if block else None
+    return content if own_settings is None else overlay(content, own_settings)
 
 
 def _json(text: str) -> Any:
@@ -73,12 +73,12 @@ def _json(text: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in content:
             raise ValueError(f"key {key!r} twice")
-        found[key] = value
-    return found
+        content[key] = value
+    return content
 
 
 def _parse(text: str, doubled: list[str] | None = None) -> Any:
@@ -119,24 +119,24 @@ def load_yaml(text: str, doubled: list[str] | None = None) -> Any:
 def _check_size(text: str) -> None:
     """Raise RecursionError or MarkedYAMLError for a text that nests too deeply or holds too much. Nothing is made."""
     sizes: dict[str, int] = {}  # of what is anchored
-    held, anchors = [0], [""]  # values in each open mapping or list, the file's first; its anchor
+    counts, anchors = [0], [""]  # values in each open mapping or list, the file's first; its anchor
     for event in yaml.parse(text, Loader=_PARSER):
         if isinstance(event, yaml.AliasEvent):
-            held[-1] += sizes.get(event.anchor, 1)
+            counts[-1] += sizes.get(event.anchor, 1)
         elif isinstance(event, yaml.ScalarEvent):
-            held[-1] += 1
+            counts[-1] += 1
             if event.anchor:
                 sizes[event.anchor] = 1
         elif isinstance(event, yaml.CollectionStartEvent):
-            held.append(1)
+            counts.append(1)
             anchors.append(event.anchor or "")
         elif isinstance(event, yaml.CollectionEndEvent):
-            size = held.pop()
+            size = counts.pop()
             sizes[anchors.pop()] = size
-            held[-1] += size
-        if len(held) > DEEPEST:
+            counts[-1] += size
+        if len(counts) > DEEPEST:
             raise RecursionError
-        if held[-1] > LARGEST:
+        if counts[-1] > LARGEST:
             problem = f"more than {LARGEST:,} values, counting what aliases repeat"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 

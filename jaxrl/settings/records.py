@@ -1,4 +1,4 @@
-"""Settings of what is kept of a run beside its checkpoints, and of what statistics decide in it. Ours alone.
+"""Settings of statistics: where they are recorded, when they stop a run, which checkpoint they keep. jaxrl's own keys.
 
 All of it is optional, and a file without it reads and is written as if it did not exist.
 """
@@ -13,17 +13,17 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from jaxrl.settings.section import Count, Integer, Number, Section, Text, expected, unwritten
 
 GROUP = "Evaluation/"
-"""What the tags of evaluation episodes begin with."""
+"""Prefix of the tags of evaluation episodes."""
 EVALUATED = tuple(f"{GROUP}{name}" for name in ("Cumulative Reward", "Group Cumulative Reward", "Episode Length"))
 """Means over evaluation episodes."""
 CUT = f"{GROUP}Cut Episodes"
-"""How many of them were not over within `max_length`."""
+"""Tag of the number of evaluation episodes that were not over within `max_length`."""
 
 
 ELO = "Self-play/ELO"
-"""Tag of what a behavior with self_play is rated."""
+"""Tag of the rating of a behavior with self_play."""
 TRAINERS_FOLDERS = ("Policy/", "Losses/", "Time/", "Self-play/", "League/", GROUP, "Episode/")
-"""What the tags of the trainer's own statistics begin with, beside single ones in Environment/."""
+"""Prefixes of the tags of the trainer's own statistics, beside single ones in Environment/."""
 
 
 class EvaluationSettings(Section):
@@ -53,14 +53,14 @@ def _rule(written: Any) -> Any:
 
 
 def _without_nulls(written: Any) -> Any:
-    """A null takes back what `default_settings` has."""
+    """Drop rules that are null, which take back a rule of `default_settings`."""
     if written is None:
         return {}
     return {tag: rule for tag, rule in written.items() if rule is not None} if isinstance(written, Mapping) else written
 
 
 StopRules = Annotated[dict[Text, Annotated[StopRule, BeforeValidator(_rule)]], BeforeValidator(_without_nulls)]
-"""By tag; a number stands for `{value: number}`."""
+"""Stop rules by tag; a number stands for `{value: number}`."""
 
 
 def _project(value: str) -> str:
@@ -76,9 +76,9 @@ def _uri(value: str) -> str:
 
 
 USUAL_PROJECT = "jaxrl"
-"""Of W&B, where none is named; and the experiment in MLflow."""
+"""Project of W&B if none is named; also the experiment in MLflow."""
 USUAL_STORE = "default"
-"""MLflow's own choice: what MLFLOW_TRACKING_URI says, or else its usual place."""
+"""Stands for MLflow's own choice: MLFLOW_TRACKING_URI, or else its usual place."""
 
 
 def _none(written: Any) -> Any:

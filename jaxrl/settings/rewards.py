@@ -33,13 +33,13 @@ from jaxrl.trust import UntrustedError
 from jaxrl.types import JaxrlError
 
 OWN_SETTINGS = "__jaxrl_reward_signal__"
-"""Attribute of a function that makes a signal of one's own: the class of its settings."""
+"""Attribute of a function that makes a user's own signal: the class of its settings."""
 _STREAM = re.compile(r"[a-z][a-z0-9_]*")
 _ADVICE = "a signal of your own is NAME: {type: my_file.py:make_x}"
 
 
 class RewardSignalSettings(Section):
-    """What every reward signal has."""
+    """Settings that every reward signal has."""
 
     gamma: Fraction = Field(default=0.99, description="discount per step", json_schema_extra=VARIABLE)
     strength: Number = Field(default=1.0, description="factor on the signal's reward", json_schema_extra=VARIABLE)
@@ -140,7 +140,7 @@ def _typed(value: Any, info: ValidationInfo) -> dict[str, RewardSignalSettings]:
 
 
 def _own(name: Any, written: Any) -> type[RewardSignalSettings] | InitErrorDetails:
-    """The class of the settings of a signal that is none of jaxrl's, which is imported; or what is wrong with it."""
+    """Return the settings class of a signal that is none of jaxrl's, which is imported; or the problem with it."""
     if split_address(name) is not None:
         return problem(
             conflict(f"a stream has a name, which statistics show: write NAME: {{type: {name}}}"), (name,), {}

@@ -130,7 +130,7 @@ class EnvironmentSettings(Section):
     inline: Boolean = Field(default=False, description="environments in the trainer's own process, for debugging")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """There is one Editor, ports end at 65535, and an environment is in one place."""
+        """Yield problems: several Editors, ports above 65535, environments in two places."""
         if self.workers != PROCESSES and self.inline:
             yield ("workers",), f"got {self.workers}, expected {PROCESSES} with inline: environments are in one place"
         if self.workers != PROCESSES and self.env_path is None:
@@ -180,7 +180,7 @@ class CheckpointSettings(Section):
     results_dir: Text = Field(default="results", min_length=1, description="folder that holds the folders of all runs")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """The original takes load_model without loading anything, which loses a run."""
+        """Yield a problem for load_model, which the original accepts without loading anything: that loses a run."""
         if self.load_model:
             yield ("load_model",), "no longer supported, use resume: true or --resume"
 
@@ -222,7 +222,7 @@ class RunSettings(Section):
     debug: Boolean = Field(default=False, description="log in detail")
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """Names of parameters can be sent, those of behaviors have no team, lessons are judged by one that is there."""
+        """Yield problems of names of parameters and behaviors, and of lessons judged by no behavior."""
         for name in self.behaviors:
             if "?" in name:
                 text = f"got {name!r}, expected {name.partition('?')[0]!r}: all teams of a behavior share its settings"
@@ -246,7 +246,7 @@ class RunSettings(Section):
                 yield ("environment_parameters", *location, "behavior"), text
 
     def every_behavior(self) -> Iterator[tuple[str, BehaviorSettings]]:
-        """Path and settings of every section that describes a behavior."""
+        """Yield path and settings of every section that describes a behavior."""
         if self.default_settings is not None:
             yield "default_settings", self.default_settings
         for name, behavior in self.behaviors.items():
@@ -254,7 +254,7 @@ class RunSettings(Section):
 
 
 def with_drawn_seed(settings: RunSettings) -> RunSettings:
-    """Settings with a definite seed: -1 draws one from 0 to 9999 and logs it."""
+    """Return settings with a definite seed: -1 draws one from 0 to 9999 and logs it."""
     if settings.env_settings.seed >= 0:
         return settings
     seed = random.SystemRandom().randrange(_SEEDS)
@@ -263,5 +263,5 @@ def with_drawn_seed(settings: RunSettings) -> RunSettings:
 
 
 def with_seed(settings: RunSettings, seed: int) -> RunSettings:
-    """Settings with another `env_settings.seed`."""
+    """Return settings with another `env_settings.seed`."""
     return settings.model_copy(update={"env_settings": settings.env_settings.model_copy(update={"seed": seed})})

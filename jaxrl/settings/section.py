@@ -37,17 +37,17 @@ class SettingsError(JaxrlError):
 
 
 def expected(text: str) -> PydanticCustomError:
-    """A problem that reads "PATH: got VALUE, expected TEXT"."""
+    """Make a problem that reads "PATH: got VALUE, expected TEXT"."""
     return PydanticCustomError("expected", f"expected {text}")  # pyright: ignore[reportArgumentType]
 
 
 def conflict(text: str) -> PydanticCustomError:
-    """A problem that reads "PATH: TEXT"."""
+    """Make a problem that reads "PATH: TEXT"."""
     return PydanticCustomError("conflict", text)  # pyright: ignore[reportArgumentType]
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that resembles `word` most, or None when none does."""
+    """Return the known word that resembles `word` most, or None when none does."""
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return matches[0] if matches else None
 
@@ -55,7 +55,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 def unknown_key(
     key: object, known: Iterable[str], hints: Mapping[str, str] | None = None, *, advice: str = "", whose: str = ""
 ) -> PydanticCustomError:
-    """A problem that reads "PATH: unknown key, did you mean KEY?", or lists the known keys if none is near.
+    """Make a problem that reads "PATH: unknown key, did you mean KEY?", or lists the known keys if none is near.
 
     `advice`: what else may stand there. `whose`: what the key belongs to, where that is known.
     """
@@ -69,7 +69,7 @@ def unknown_key(
 
 
 def problem(error: PydanticCustomError, location: Location, value: object) -> InitErrorDetails:
-    """One mistake for `reject`."""
+    """Make one problem for `reject`."""
     return InitErrorDetails(type=error, loc=location, input=value)
 
 
@@ -80,7 +80,7 @@ def reject(title: str, problems: list[InitErrorDetails]) -> None:
 
 
 def reworded(error: ValidationError, prefix: Location = ()) -> list[InitErrorDetails]:
-    """The problems of a ValidationError in our words, their locations behind `prefix`."""
+    """Return the problems of a ValidationError in jaxrl's words, their locations behind `prefix`."""
     return [
         problem(_reword(detail), prefix + tuple(detail["loc"]), detail["input"])
         for detail in error.errors(include_url=False)
@@ -89,7 +89,7 @@ def reworded(error: ValidationError, prefix: Location = ()) -> list[InitErrorDet
 
 
 def _follows(detail: Any) -> bool:
-    """Whether a problem only follows from another one: pydantic counts the items of a list that are right."""
+    """Return whether a problem only follows from another one: pydantic counts the items of a list that are right."""
     miscounted = detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]
     return miscounted or detail["type"] == "default_factory_not_called"
 
@@ -115,7 +115,7 @@ def _reword(detail: Any) -> PydanticCustomError:
 
 
 def problems_of(error: ValidationError) -> list[tuple[Location, str]]:
-    """Location and full text, path first, of every problem of a ValidationError."""
+    """Return location and full text, path first, of every problem of a ValidationError."""
     lines = []
     for detail in error.errors(include_url=False):
         value = repr(detail["input"])
@@ -126,20 +126,20 @@ def problems_of(error: ValidationError) -> list[tuple[Location, str]]:
 
 
 def dotted(location: Iterable[str | int]) -> str:
-    """A location as the user would write it: `curriculum[0].value`."""
+    """Write a location as the user would: `curriculum[0].value`."""
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return path.removeprefix(".")
 
 
 def setting_at(settings: Any, key: str) -> Any:
-    """The setting at a dotted key of a section; None where there is no such key."""
+    """Return the setting at a dotted key of a section; None where there is no such key."""
     for name in key.split("."):
         settings = settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)
     return settings
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one with dotted keys; an empty mapping counts as a value."""
+    """Flatten nested mappings into one with dotted keys; an empty mapping counts as a value."""
     if not isinstance(value, Mapping) or not value:
         return {prefix: value}
     flat: dict[str, Any] = {}
@@ -149,7 +149,7 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def unwritten(default: Any, description: str) -> Any:
-    """A field that is not written where it has its default: files of runs without it are what they were before it."""
+    """Make a field that is not written where it has its default, so that files of earlier runs stay the same."""
     return Field(default=default, exclude_if=lambda value: value == default, description=description)
 
 
@@ -162,11 +162,11 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     hints: ClassVar[Mapping[str, str]] = {}
-    """What to write in place of a key that stands in the wrong place or had another name once."""
+    """Key to write instead, by a key that stands in the wrong place or had another name once."""
 
     @classmethod
     def whose(cls, key: object, context: Mapping[str, Any]) -> str:
-        """What a key belongs to that is unknown here; empty if nobody knows it."""
+        """Return the owner of a key that is unknown here; empty if there is none."""
         return ""
 
     @classmethod
@@ -176,11 +176,11 @@ class Section(BaseModel):
 
     @classmethod
     def omissions(cls, written: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
-        """Rules about which keys were written at all: location and text of each broken one."""
+        """Yield location and text of each broken rule about which keys must be written."""
         yield from ()
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """Rules between keys: location and text of each broken one."""
+        """Yield location and text of each broken rule between keys."""
         yield from ()
 
     @model_validator(mode="wrap")
@@ -233,7 +233,7 @@ def finite_number(value: object) -> int | float | None:
 
 
 def _parse(text: str) -> int | float | None:
-    """A number written as text: "10", or the "3e-4" that YAML 1.1 reads as text because it has no point."""
+    """Parse a number written as text, such as "3e-4", which YAML 1.1 reads as text for want of a point; else None."""
     for kind in (int, float):
         try:
             return kind(text)

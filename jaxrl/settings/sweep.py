@@ -21,7 +21,7 @@ _OF_SWEEP = (
     "env_settings.seed", "env_settings.seeds", "env_settings.base_port", "env_settings.listen",
     "behaviors", "default_settings",
 )  # fmt: skip
-"""What is one for all points."""
+"""Keys that have one value for all points."""
 _EXAMPLE = "such as hyperparameters.learning_rate=1e-3,3e-4"
 _SPACE = "such as hyperparameters.learning_rate=1e-4:1e-2 or hyperparameters.batch_size=32,64"
 _ODD = re.compile(r"[^A-Za-z0-9.+_-]+")
@@ -32,12 +32,12 @@ _NUMBER = re.compile(r"[-+]?\d+e[-+]?\d+", re.IGNORECASE)
 class Point(NamedTuple):
     """One combination of values."""
 
-    name: str  # of its folder: learning_rate=1e-3_beta=0.01, as they were written; of what is varied alone
+    name: str  # of its folder: learning_rate=1e-3_beta=0.01, the varied values as they were written
     values: Mapping[str, Any]  # by dotted key
 
 
 def parsed(text: str, flag: str = "--set") -> tuple[str, list[Any]]:
-    """KEY=VALUE[,VALUE...] as key and values, which are read as YAML. Raises SettingsError."""
+    """Split KEY=VALUE[,VALUE...] into key and values, which are read as YAML. Raises SettingsError."""
     key, equals, written = text.partition("=")
     if not (equals and key and written):
         form = "KEY=LOW:HIGH or KEY=VALUE,VALUE" if flag == "--search" else "KEY=VALUE[,VALUE...]"
@@ -52,7 +52,7 @@ def parsed(text: str, flag: str = "--set") -> tuple[str, list[Any]]:
 
 
 class Space(NamedTuple):
-    """Where to look for a value: one of some choices, or a number from `low` to `high`."""
+    """Values to search: one of some choices, or a number from `low` to `high`."""
 
     low: float = 0.0
     high: float = 0.0
@@ -61,7 +61,7 @@ class Space(NamedTuple):
     choices: tuple[Any, ...] = ()
 
     def holds(self, value: Any) -> bool:
-        """Whether this is a value of the space."""
+        """Return whether this is a value of the space."""
         if self.choices:
             return value in self.choices
         if not isinstance(value, (int, float)) or (self.whole and not float(value).is_integer()):
@@ -69,7 +69,7 @@ class Space(NamedTuple):
         return self.low <= value <= self.high or math.isclose(value, self.low) or math.isclose(value, self.high)
 
     def suggested(self, trial: Any, key: str) -> Any:
-        """The value that a trial of Optuna proposes."""
+        """Return the value that a trial of Optuna proposes."""
         if self.choices:
             return trial.suggest_categorical(key, self.choices)
         if self.whole:
@@ -78,7 +78,7 @@ class Space(NamedTuple):
 
 
 def space(text: str) -> tuple[str, Space]:
-    """KEY=LOW:HIGH[:log][:int] or KEY=VALUE,VALUE... as key and space. Raises SettingsError."""
+    """Split KEY=LOW:HIGH[:log][:int] or KEY=VALUE,VALUE... into key and space. Raises SettingsError."""
     key, _, written = text.partition("=")
     if ":" not in written:
         key, values = parsed(text, "--search")
@@ -101,7 +101,7 @@ def space(text: str) -> tuple[str, Space]:
 
 
 def overrides_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values at dotted keys, shaped like a configuration file: those of a behavior are for every one."""
+    """Shape values at dotted keys like a configuration file; keys of a behavior are set for every behavior."""
     overrides: dict[str, Any] = {}
     for key, value in values.items():
         path = key.split(".")
@@ -114,7 +114,7 @@ def overrides_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def grid(written: Sequence[str]) -> list[Point]:
-    """Every combination of the values of KEY=VALUE,VALUE... texts, the last key's changing fastest.
+    """Make every combination of the values of KEY=VALUE,VALUE... texts, the last key's changing fastest.
 
     Raises SettingsError for what is no such text, twice the same key or value, or a key that is one for all points.
     """
@@ -154,7 +154,7 @@ def check_key(key: str, flag: str = "--set") -> None:
 
 
 def names_of(points: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A name for the folder of each point, with the last part of each key, or the whole where two end alike."""
+    """Name the folder of each point, with the last part of each key, or the whole key where two end alike."""
     points = list(points)
     ends = Counter(key.rpartition(".")[2] for key in dict.fromkeys(chain(*points)))
     texts = [

@@ -1,4 +1,4 @@
-"""Teams: what the behaviors with one `team: NAME` must have in common, and how large a team may be. No JAX here."""
+"""Teams: settings that the behaviors with one `team: NAME` must share, and the size of a team. No JAX here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMON = (
     "network_settings.memory.memory_size",
     "network_settings.memory.memory_type",
 )
-"""Keys of what is one for the whole team: its rows, returns and minibatches, and the width and memory of its critic."""
+"""Keys with one value for the whole team: for its rows, returns, minibatches, and its critic's width and memory."""
 _OF_SIGNAL = ("gamma", "strength", "episodic")
 
 
@@ -54,29 +54,29 @@ def check_places(name: str, places: int | None, members: int) -> None:
 
 
 def teams_of(settings: Mapping[str, BehaviorSettings]) -> dict[str, list[str]]:
-    """The behaviors of each team, by its name, in the order of `settings`."""
-    found: dict[str, list[str]] = {}
-    for behavior, of in settings.items():
-        if of.team is not None:
-            found.setdefault(of.team, []).append(behavior)
-    return found
+    """Return the behaviors of each team, by its name, in the order of `settings`."""
+    teams: dict[str, list[str]] = {}
+    for behavior, section in settings.items():
+        if section.team is not None:
+            teams.setdefault(section.team, []).append(behavior)
+    return teams
 
 
 def differences(settings: Mapping[str, BehaviorSettings]) -> Iterator[str]:
-    """One text, path first, for each reason why these behaviors cannot be one team."""
+    """Yield one text, path first, for each reason why these behaviors cannot be one team."""
     first, *others = settings
-    for behavior, of in settings.items():
-        if of.self_play is not None:
-            yield f"behaviors.{behavior}.self_play: not together with team ({of.team}): remove one of the two"
+    for behavior, section in settings.items():
+        if section.self_play is not None:
+            yield f"behaviors.{behavior}.self_play: not together with team ({section.team}): remove one of the two"
     for other in others:
-        one, two = settings[first], settings[other]
-        if set(one.reward_signals) != set(two.reward_signals):
-            yield _differs(first, other, "reward_signals", list(one.reward_signals), list(two.reward_signals), one)
+        base, peer = settings[first], settings[other]
+        if set(base.reward_signals) != set(peer.reward_signals):
+            yield _differs(first, other, "reward_signals", list(base.reward_signals), list(peer.reward_signals), base)
             continue
-        keys = [f"reward_signals.{name}.{key}" for name in one.reward_signals for key in _OF_SIGNAL]
+        keys = [f"reward_signals.{name}.{key}" for name in base.reward_signals for key in _OF_SIGNAL]
         for key in (*COMMON, *keys):
-            if setting_at(one, key) != setting_at(two, key):
-                yield _differs(first, other, key, setting_at(one, key), setting_at(two, key), one)
+            if setting_at(base, key) != setting_at(peer, key):
+                yield _differs(first, other, key, setting_at(base, key), setting_at(peer, key), base)
                 if key == "trainer_type":  # the rest follows from it
                     break
 

@@ -16,22 +16,22 @@ from jaxrl.settings.section import VARIABLE, Section, reworded, setting_at
 
 
 def variable(settings: BehaviorSettings) -> dict[str, float]:
-    """By dotted key (`hyperparameters.learning_rate`), the value of every such setting of a behavior."""
-    found = dict(_of_section(settings.hyperparameters, "hyperparameters"))
+    """Return the value of every such setting of a behavior, by dotted key (`hyperparameters.learning_rate`)."""
+    values = dict(_of_section(settings.hyperparameters, "hyperparameters"))
     for name, signal in settings.reward_signals.items():
-        found |= _of_section(signal, f"reward_signals.{name}")
-    return found
+        values |= _of_section(signal, f"reward_signals.{name}")
+    return values
 
 
 def with_values(settings: BehaviorSettings, values: Mapping[str, Any]) -> BehaviorSettings:
-    """The settings with other values, numbers or traced ones, at dotted keys of `variable`. They are not checked."""
+    """Return the settings with other values, numbers or traced ones, at keys of `variable`. They are not checked."""
     for key, value in values.items():
         settings = _replaced(settings, key.split("."), value)
     return settings
 
 
 def problem_with(settings: BehaviorSettings, key: str, value: float) -> str | None:
-    """What is wrong with a number for the setting at a dotted key of `variable`: "got VALUE, expected ..."."""
+    """Return the problem of a number at a dotted key of `variable`: "got VALUE, expected ..."; None if it is right."""
     above, _, name = key.rpartition(".")
     field = type(setting_at(settings, above)).model_fields[name]
     try:
@@ -44,9 +44,9 @@ def problem_with(settings: BehaviorSettings, key: str, value: float) -> str | No
 
 
 def by_seed(numbers: Sequence[Mapping[str, float]], seeds: int) -> dict[str, tuple[float, ...]]:
-    """By name, where runs differ, the number for each of the `seeds` of each run."""
-    found = {name: tuple(values[name] for values in numbers for _ in range(seeds)) for name in numbers[0]}
-    return {name: values for name, values in found.items() if len(set(values)) > 1}
+    """Return, by name, the numbers that differ between runs, one for each of the `seeds` of each run."""
+    numbers_by_name = {name: tuple(values[name] for values in numbers for _ in range(seeds)) for name in numbers[0]}
+    return {name: values for name, values in numbers_by_name.items() if len(set(values)) > 1}
 
 
 def _of_section(section: Section, prefix: str) -> Iterator[tuple[str, float]]:

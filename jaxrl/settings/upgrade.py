@@ -1,6 +1,6 @@
-"""Configuration files of before ML-Agents 0.18 in today's layout: trainer file, curricula and samplers in one.
+"""Converts configuration files of before ML-Agents 0.18 to today's layout: trainer file, curricula and samplers in one.
 
-Also present-day files that forget `behaviors:`. Plain mappings in and out; `notes` say what was dropped or changed.
+Also present-day files that forget `behaviors:`. Plain mappings in and out; `notes` list dropped and changed keys.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STEPS = (
 Types = Mapping[str, type[Hyperparameters]]
 
 TRAINERS = ("ppo", "sac")
-"""Of that time, as far as there is something like them today."""
+"""Trainers of that time that still exist."""
 _NETWORK = ("normalize", "hidden_units", "num_layers", "vis_encode_type")
 _MEMORY = ("use_recurrent", "memory_size", "sequence_length")
 _BEFORE_SIGNALS = ("gamma", "use_curiosity", "curiosity_strength", "curiosity_enc_size")
@@ -41,7 +41,7 @@ _KEPT = (
 )  # fmt: skip
 _FLAT = frozenset((*_NETWORK, *_MEMORY, *_BEFORE_SIGNALS, "trainer", "batch_size", "buffer_size", "pretraining"))
 INTERVALS = ("resampling-interval", "episode-length")
-"""Names, the later one in front, of how long a sampler's value lasted."""
+"""Names, the later one first, of the key that says how long a sampler's value lasted."""
 _CURRICULUM = frozenset(("measure", "thresholds", "parameters"))
 _TYPES = ("sampler-type", "sampler_type")
 _FLAT_TRAINER = frozenset(
@@ -52,7 +52,7 @@ _COMMAND = "or convert all files: `jaxrl upgrade-config OLD [CURRICULUM] [SAMPLE
 
 
 def upgrade_files(files: Sequence[tuple[str, Mapping[str, Any]]], types: Types) -> tuple[dict[str, Any], list[str]]:
-    """One configuration of several files, each a name (without folder and suffix) and what is in it.
+    """Convert several files, each a name (without folder and suffix) and its contents, to one configuration.
 
     A curriculum file that names no behavior, as JSON files of their time, is for the behavior of its own name.
     Returns what to write and notes. Raises SettingsError, which names the key.
@@ -81,7 +81,7 @@ def upgrade_files(files: Sequence[tuple[str, Mapping[str, Any]]], types: Types) 
 
 
 def _numbers(content: Any) -> Any:
-    """With `5.0e5`, which YAML 1.1 reads as text because its exponent has no sign, as the number that it means."""
+    """Convert texts such as `5.0e5`, which YAML 1.1 reads as text because its exponent has no sign, to numbers."""
     if isinstance(content, Mapping):
         return {key: _numbers(value) for key, value in content.items()}
     if isinstance(content, list):
@@ -100,7 +100,7 @@ def _section(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _trainers(content: Mapping[str, Any], types: Types, notes: list[str]) -> dict[str, Any]:
-    """The sections of a trainer file."""
+    """Convert the sections of a trainer file."""
     if not content:
         return {}
     sections = {key: content[key] for key in RunSettings.model_fields if key in content}
@@ -140,7 +140,7 @@ def _trainers(content: Mapping[str, Any], types: Types, notes: list[str]) -> dic
 
 
 def _aliased(behaviors: Mapping[str, Any], name: str) -> Any:
-    """The section of a behavior, also where the name of another one stands in its place."""
+    """Return the section of a behavior, also where the name of another behavior stands in its place."""
     seen, section = {name}, behaviors[name]
     while isinstance(section, str) and section in behaviors and section not in seen:
         seen.add(section)
@@ -151,8 +151,8 @@ def _aliased(behaviors: Mapping[str, Any], name: str) -> Any:
 def _behavior(section: Mapping[str, Any], default: Any, name: str, types: Types, notes: list[str]) -> dict[str, Any]:
     of_all: list[str] = []
     result = upgraded({**(default or {}), **section}, name, types, of_all)
-    own = tuple(f"{name}.{key}{end}" for key in section for end in ".:")  # what is in `default` is told for `default`
-    notes += [note for note in of_all if note.startswith(own)]
+    prefixes = tuple(f"{name}.{key}{end}" for key in section for end in ".:")  # notes on `default` are under `default`
+    notes += [note for note in of_all if note.startswith(prefixes)]
     if default is not None and "hyperparameters" in result:  # those that `default_settings` would hand down otherwise
         written = result["hyperparameters"]
         result["hyperparameters"] = written | types[result["trainer_type"]].amend(written, {})
@@ -160,9 +160,9 @@ def _behavior(section: Mapping[str, Any], default: Any, name: str, types: Types,
 
 
 def _without_harmful_default(result: dict[str, Any], types: Types, notes: list[str]) -> dict[str, Any]:
-    """`default:` was replaced by what a behavior wrote, whole; `default_settings:` is merged leaf by leaf with it.
+    """Drop `default_settings` where it would add keys to a listed behavior: every listed one has it all.
 
-    Where that would add something to a listed behavior, `default_settings` is dropped: every listed one has it all.
+    `default:` was replaced by what a behavior wrote, whole; `default_settings:` is merged leaf by leaf with it.
     """
     merged = inherit(result, types)["behaviors"]
     resolved = {name: resolve_behavior(section, types) for name, section in result["behaviors"].items()}
@@ -177,17 +177,17 @@ def _without_harmful_default(result: dict[str, Any], types: Types, notes: list[s
 
 
 def is_flat(section: Mapping[str, Any]) -> bool:
-    """Whether a behavior has keys of the old layout."""
+    """Return whether a behavior has keys of the old layout."""
     return not is_today(section) and bool(_FLAT & set(section))
 
 
 def is_today(section: Mapping[str, Any]) -> bool:
-    """Whether a behavior has keys that came with today's layout."""
+    """Return whether a behavior has keys that came with today's layout."""
     return not {"trainer_type", "hyperparameters", "network_settings"}.isdisjoint(section)
 
 
 def upgraded(flat: Mapping[str, Any], path: str, types: Types, notes: list[str]) -> dict[str, Any]:
-    """The behavior with today's keys; `path` is where it stood, `notes` gets a line for all that is left out.
+    """Convert a behavior to today's keys; `path` is where it stood, `notes` gets a line for each key that is dropped.
 
     Raises SettingsError for a trainer that there is no more.
     """
@@ -226,23 +226,23 @@ def _gone_trainer(section: Mapping[str, Any], default: Any) -> str:
 
 
 def known(section: dict[str, Any], kind: type[Section], path: str, notes: list[str]) -> dict[str, Any]:
-    """The keys that today's section has; the others are noted."""
+    """Return the keys that today's section has; note the others."""
     notes += [f"{path}.{key}: dropped, there is no such key" for key in section if key not in kind.model_fields]
     return {key: value for key, value in section.items() if key in kind.model_fields}
 
 
 def _hyperparameters(rest: dict[str, Any], path: str, kind: type[Hyperparameters], notes: list[str]) -> dict[str, Any]:
-    """Taken out of `rest`; what belongs to another trainer stays there."""
-    found = {key: rest.pop(key) for key in kind.model_fields if key in rest}
+    """Take the hyperparameters out of `rest`; keys of another trainer stay there."""
+    chosen = {key: rest.pop(key) for key in kind.model_fields if key in rest}
     interval = rest.pop("train_interval", 1)
     for key, old in _UPDATES.items():
-        if old in rest and key in kind.model_fields and key not in found:
-            found[key] = interval / rest.pop(old)
+        if old in rest and key in kind.model_fields and key not in chosen:
+            chosen[key] = interval / rest.pop(old)
             notes.append(
-                f"{path}.{old}: written as hyperparameters.{key}: {found[key]:g}, which counts steps of all agents: "
+                f"{path}.{old}: written as hyperparameters.{key}: {chosen[key]:g}, which counts steps of all agents: "
                 "multiply it by their number"
             )
-    return found
+    return chosen
 
 
 def _signals(rest: dict[str, Any], path: str, notes: list[str]) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def _self_play(rest: dict[str, Any], path: str, notes: list[str]) -> dict[str, A
 
 
 def today(section: Mapping[str, Any], path: str, notes: list[str]) -> dict[str, Any]:
-    """A behavior in today's layout, without a key that stood in it for one release."""
+    """Return a behavior in today's layout, without a key that stood in it for one release."""
     if "output_path" not in section:
         return dict(section)
     notes.append(f"{path}.output_path: dropped, there is no such key")
@@ -286,28 +286,28 @@ def today(section: Mapping[str, Any], path: str, notes: list[str]) -> dict[str, 
 
 
 def is_curriculum(section: Any) -> bool:
-    """Whether it is the curriculum of one behavior."""
+    """Return whether a section is the curriculum of one behavior."""
     return isinstance(section, Mapping) and set(section) >= _CURRICULUM
 
 
 def is_sampler(section: Any) -> bool:
-    """Whether it is the sampler of one parameter."""
+    """Return whether a section is the sampler of one parameter."""
     return isinstance(section, Mapping) and any(key in section for key in _TYPES)
 
 
 def curricula(by_behavior: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Lessons by parameter. Raises SettingsError where values and thresholds do not fit together."""
-    found: dict[str, Any] = {}
+    """Return lessons by parameter. Raises SettingsError where values and thresholds do not fit together."""
+    lessons: dict[str, Any] = {}
     for behavior, section in by_behavior.items():
         if not is_curriculum(section) or not isinstance(section["parameters"], Mapping):
             expected = "expected a curriculum: measure, thresholds, min_lesson_length, signal_smoothing, parameters"
             raise SettingsError(f"{behavior}: got {section!r}, {expected}")
         for name, values in section["parameters"].items():
-            if name in found:
+            if name in lessons:
                 notes.append(f"{behavior}.parameters.{name}: dropped, another behavior's curriculum has it already")
                 continue
-            found[name] = {"curriculum": _lessons(behavior, name, section, values)}
-    return found
+            lessons[name] = {"curriculum": _lessons(behavior, name, section, values)}
+    return lessons
 
 
 def _lessons(behavior: str, name: str, section: Mapping[str, Any], values: Any) -> list[dict[str, Any]]:
@@ -326,7 +326,7 @@ def _lessons(behavior: str, name: str, section: Mapping[str, Any], values: Any) 
 
 
 def named_lessons(parameter: Any) -> Any:
-    """A curriculum whose lessons were written as `Lesson0: {...}` for one release, with today's `name: Lesson0`."""
+    """Rewrite lessons that were written as `Lesson0: {...}` for one release with today's `name: Lesson0`."""
     if not isinstance(parameter, Mapping) or not isinstance(parameter.get("curriculum"), list):
         return parameter
     return {"curriculum": [_named(lesson) for lesson in parameter["curriculum"]]}
@@ -341,8 +341,8 @@ def _named(lesson: Any) -> Any:
 
 
 def samplers(by_parameter: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Samplers by parameter. Raises SettingsError for a distribution that there is not."""
-    found: dict[str, Any] = {}
+    """Return samplers by parameter. Raises SettingsError for a distribution that does not exist."""
+    result: dict[str, Any] = {}
     for name, section in by_parameter.items():
         if name in INTERVALS:
             notes.append(f"{name}: dropped, the environment draws anew at the beginning of each episode")
@@ -350,14 +350,14 @@ def samplers(by_parameter: Mapping[str, Any], notes: list[str]) -> dict[str, Any
         if not is_sampler(section):
             raise SettingsError(f"{name}: got {section!r}, expected a sampler: sampler-type and its parameters")
         if "sampler_parameters" in section:
-            found[name] = dict(section)
+            result[name] = dict(section)
             continue
         parameters = {key: value for key, value in section.items() if key not in _TYPES}
         kind = str(next(section[key] for key in _TYPES if key in section)).replace("_", "").lower()
         if kind not in SAMPLERS:
             raise SettingsError(f"{name}.sampler-type: got {kind!r}, expected one of {', '.join(SAMPLERS)}")
-        found[name] = {"sampler_type": kind, "sampler_parameters": parameters}
-    return found
+        result[name] = {"sampler_type": kind, "sampler_parameters": parameters}
+    return result
 
 
 def refuse_old_layout(written: Mapping[str, Any], source: str) -> None:
