@@ -1,4 +1,4 @@
-"""MA-POCA, PPO and relatives in JAX, with ML-Agents' files and flags. What a script or notebook needs is here.
+"""MA-POCA, PPO and relatives in JAX, with ML-Agents' files and flags: the interface for scripts and notebooks.
 
 The names stand in `__init__.pyi`. Each is imported when it is first used: environment processes import this package
 too, and must not load JAX.
@@ -19,7 +19,7 @@ _named, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    """The function of that name, imported now; `__version__` is that of the installed package."""
+    """Import and return the object of that name; `__version__` is that of the installed package."""
     if name == "__version__":
         return import_module("jaxrl.artifacts.versions").versions()["jaxrl_version"]
     try:

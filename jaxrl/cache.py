@@ -1,4 +1,4 @@
-"""Where jaxrl keeps what can be made anew: compiled programs and executables of its own environments. No JAX."""
+"""Folder of files that can be made anew: compiled programs and executables of jaxrl's environments. No JAX."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from jaxrl import platforms
 
 
 def cache_folder() -> Path:
-    """$JAXRL_CACHE_DIR, or else `jaxrl` in the platform's folder for caches. Absolute; may not exist yet.
+    """Return $JAXRL_CACHE_DIR, or else `jaxrl` in the platform's folder for caches. Absolute; may not exist yet.
 
     Raises RuntimeError if there is no home folder.
     """
-    own = os.environ.get("JAXRL_CACHE_DIR")
-    return (Path(own) if own else platforms.cache_folder() / "jaxrl").expanduser().absolute()
+    folder = os.environ.get("JAXRL_CACHE_DIR")
+    return (Path(folder) if folder else platforms.cache_folder() / "jaxrl").expanduser().absolute()

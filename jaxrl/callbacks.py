@@ -3,8 +3,8 @@
     jaxrl train config.yaml --callbacks mine:MyCallbacks            # or `callbacks: [mine:MyCallbacks]` in the file
     train(settings, callbacks=[MyCallbacks()])                      # in Python, jaxrl.training.host.run
 
-They run in the trainer's process, in the order in which they were given, before the actions are sent: what takes long
-there keeps the environments waiting. One that raises ends the run, which is saved first.
+They run in the trainer's process, in the order in which they were given, before the actions are sent: slow code
+keeps the environments waiting. A callback that raises ends the run, which is saved first.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ class CallbackError(JaxrlError):
 
 
 class Follows(NamedTuple):
-    """What a mapping may answer instead of the name alone."""
+    """Answer of a mapping that says more than the policy's name."""
 
     policy: str
     samples: bool = True  # False: the agent acts, and nobody learns from it
 
 
 PolicyMapping = Callable[[AgentRecord, Episode, int], "str | Follows | None"]
-"""(agent, episode, worker) → what `Callbacks.policy_mapping` answers."""
+"""Function (agent, episode, worker) → answer of `Callbacks.policy_mapping`."""
 
 
 class Run(Protocol):
-    """What callbacks can do with the run that they belong to."""
+    """Interface of a run for its callbacks."""
 
     @property
     def policy_names(self) -> list[str]:
@@ -44,7 +44,7 @@ class Run(Protocol):
     def add_policy(
         self, name: str, *, like: str, weights: str | os.PathLike[str] | None = None, trains: bool = False
     ) -> None:
-        """A new policy. See `Policies.add_policy`."""
+        """Add a new policy. See `Policies.add_policy`."""
         ...
 
     def remove_policy(self, name: str) -> None:
@@ -52,23 +52,23 @@ class Run(Protocol):
         ...
 
     def report(self, tag: str, value: float) -> None:
-        """A statistic of one's own: summaries of every behavior show its mean, a lesson can be measured by its tag."""
+        """Report a statistic: summaries of every behavior show its mean, a lesson can be measured by its tag."""
         ...
 
     def step(self, behavior: str | None = None) -> int:
-        """Trainer step, finished agent decisions; `behavior` may be left out where there is one. Raises PolicyError."""
+        """Return the finished agent decisions; `behavior` may be left out where there is one. Raises PolicyError."""
         ...
 
     def max_steps(self, behavior: str | None = None) -> int:
-        """The step after which a behavior learns no more; as `step`."""
+        """Return the step after which a behavior learns no more; `behavior` as in `step`."""
         ...
 
     def save(self) -> None:
-        """A checkpoint of every behavior once the present messages are booked; with `exact` after the next update."""
+        """Save a checkpoint of every behavior once present messages are booked; with `exact` after the next update."""
         ...
 
     def stop(self) -> None:
-        """The run ends once the present messages are booked, and saves, as at max_steps."""
+        """End the run once the present messages are booked, and save it, as at max_steps."""
         ...
 
 
@@ -82,51 +82,51 @@ class Callbacks:
     """
 
     def on_run_start(self, run: Run) -> None:
-        """The first behaviors are known, no episode has begun. Keep `run` to add and remove policies later."""
+        """Handle the start: behaviors are known, no episode has begun. Keep `run` to add and remove policies later."""
 
     def on_episode_created(self, episode: Episode) -> None:
-        """A new episode; its agents follow no policy yet."""
+        """Handle a new episode; its agents follow no policy yet."""
 
     def policy_mapping(self, agent: AgentRecord, episode: Episode, worker: int) -> str | Follows | None:
-        """The policy that a new agent follows as long as it lives; None: that of its behavior.
+        """Return the policy that a new agent follows as long as it lives; None: that of its behavior.
 
         Asked again when the policy is removed. The first of several callbacks that gives a name decides.
         """
 
     def on_episode_start(self, episode: Episode) -> None:
-        """The agents with which it begins are known, and whose policy each follows."""
+        """Handle an episode whose first agents are known, with the policy that each follows."""
 
     def on_episode_step(self, episode: Episode) -> None:
-        """A message after its first has brought something of one of its agents; also the last one."""
+        """Handle a message, after its first, with data of one of the episode's agents; also the last one."""
 
     def on_trajectory_complete(
         self, episode: Episode, agent: AgentRecord, trajectory: Trajectory, mates: Mapping[AgentRecord, Trajectory]
     ) -> None:
-        """A stream was cut at time_horizon or ended. `mates`: what the others of the episode did meanwhile.
+        """Handle a stream cut at time_horizon or ended. `mates`: trajectories of the episode's other agents meanwhile.
 
-        Both are copies, and writing to one is an error: what is learned from is changed by the setting `postprocess`.
+        Both are copies, and writing to one is an error: the setting `postprocess` changes the data for learning.
         """
 
     def on_faulty_episode(self, episode: Episode, error: Exception) -> None:
-        """Its worker was lost; `on_episode_end` follows."""
+        """Handle the loss of the episode's worker; `on_episode_end` follows."""
 
     def on_episode_end(self, episode: Episode) -> None:
-        """It is over; what is written into `custom_metrics`, `hist_data` and `media` still counts."""
+        """Handle the end; values written into `custom_metrics`, `hist_data` and `media` still count."""
 
     def on_policy_updated(self, policy: str, metrics: Mapping[str, float], step: int) -> None:
-        """A policy has learned; metrics as the algorithm names them, in their own units, and the trainer step."""
+        """Handle an update of a policy: metrics by the algorithm's names, in their own units, and trainer step."""
 
     def on_checkpoint_saved(self, policy: str, step: int) -> None:
-        """A checkpoint of this trainer step is on disk."""
+        """Handle a checkpoint of this trainer step, which is on disk."""
 
 
 def overrides(callbacks: Callbacks, method: str) -> bool:
-    """Whether the callbacks do something of their own there."""
+    """Return whether the callbacks override this method."""
     return getattr(type(callbacks), method) is not getattr(Callbacks, method)
 
 
 def load_callbacks(names: Sequence[str]) -> list[Callbacks]:
-    """One object of each `module:Class` or `FILE.py:Class`. Modules of the current folder are found, too.
+    """Make one object of each `module:Class` or `FILE.py:Class`. Modules of the current folder are found, too.
 
     Raises CallbackError if one cannot be imported or made, or is no `Callbacks`.
     """
@@ -141,15 +141,17 @@ def _load(name: str) -> Callbacks:
             f"callbacks: got {name!r}, expected module:Class or FILE.py:Class, such as mine:MyCallbacks"
         )
     try:
-        found: Any = own_code.load(f"{place}:{outer}", what="class")
+        callbacks_class: Any = own_code.load(f"{place}:{outer}", what="class")
     except own_code.OwnCodeError as error:
         raise CallbackError(f"callbacks: {error}") from error
     try:
         for part in inner:
-            found = getattr(found, part)
-        made = found()
+            callbacks_class = getattr(callbacks_class, part)
+        callbacks = callbacks_class()
     except Exception as error:  # whatever somebody else's class does when it is made
         raise CallbackError(f"callbacks: {name} cannot be used: {own_code.told(error)}") from error
-    if not isinstance(made, Callbacks):
-        raise CallbackError(f"callbacks: {name} makes a {type(made).__name__}, expected a subclass of jaxrl.Callbacks")
-    return made
+    if not isinstance(callbacks, Callbacks):
+        raise CallbackError(
+            f"callbacks: {name} makes a {type(callbacks).__name__}, expected a subclass of jaxrl.Callbacks"
+        )
+    return callbacks

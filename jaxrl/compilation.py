@@ -1,4 +1,4 @@
-"""How programs are compiled and where they are kept, alike in every process. JAX is imported in the functions alone."""
+"""Options and cache of compiled programs, alike in every process. JAX is imported in the functions alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @cache
 def quick_options(platform: str | None = None) -> dict[str, int | bool] | None:
-    """`compiler_options` of a program that runs seldom: on a CPU it is compiled unoptimised, in a quarter of the time.
+    """Return `compiler_options` of a program that runs seldom: on a CPU unoptimised, compiled in a quarter of the time.
 
     Half of the gain is XLA's older way to write kernels, left out where this version of XLA does not know the switch.
 
@@ -72,7 +72,7 @@ def enable_compilation_cache() -> Path | None:
 
 
 def cache_by_default() -> None:
-    """`enable_compilation_cache` for programs that Python asks for, unless `BY_DEFAULT` is off."""
+    """Call `enable_compilation_cache` for programs that Python asks for, unless `BY_DEFAULT` is off."""
     if BY_DEFAULT:
         enable_compilation_cache()
 

@@ -1,4 +1,4 @@
-"""What a line of the log looks like, in the trainer and in its worker processes. Standard library only."""
+"""Format of log lines, in the trainer and in its worker processes. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import sys
 
 
 def line_format(*, debug: bool, who: str = "") -> logging.Formatter:
-    """`[INFO] text`, with date, level, file and line under --debug; `who` speaks stands before the text."""
+    """Make the format `[INFO] text`, with date, level, file and line under --debug, and `who` in front of the text."""
     long = "%(asctime)s %(levelname)s [%(filename)s:%(lineno)d] "
     return logging.Formatter((long if debug else "[%(levelname)s] ") + f"{who}%(message)s", "%Y-%m-%d %H:%M:%S")
 
 
 def current_level() -> int:
-    """From which level on this process logs what jaxrl has to say."""
+    """Return the level from which on this process logs jaxrl's records."""
     return logging.getLogger("jaxrl").getEffectiveLevel()
 
 
 def log_as_worker(worker: int, level: int) -> None:
-    """In a worker process: jaxrl's loggers write to standard error from the trainer's level on, with their number."""
+    """Let jaxrl's loggers in a worker process write to standard error, from the trainer's level on, with its number."""
     logger, handler = logging.getLogger("jaxrl"), logging.StreamHandler(sys.stderr)
     handler.setFormatter(line_format(debug=level <= logging.DEBUG, who=f"Worker {worker}: "))
     logger.handlers[:] = [handler]

@@ -1,4 +1,4 @@
-"""Values chosen by a mask of the leading axes alone, whatever the trailing ones are."""
+"""Selection by a mask over the leading axes, for any trailing axes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import jax.numpy as jnp
 
 
 def of_slots(x: jax.Array, origin: Any) -> jax.Array:
-    """`x` [B, A, *] of slot `origin`, row * A + member, int32 [B, A], in the place of each; of any where it is -1."""
+    """Gather `x` [B, A, *] from slots `origin`, row * A + member, int32 [B, A]; any value where it is -1."""
     return x.reshape(-1, *x.shape[2:])[jnp.maximum(origin, 0)]
 
 
 def trailing(mask: Any, like: Any) -> Any:
-    """`mask` [...] with an axis of size 1 for each that `like` [..., *] has more, of JAX or NumPy."""
+    """Append axes of size 1 to `mask` [...], up to the rank of `like` [..., *]; JAX or NumPy."""
     return mask.reshape(*mask.shape, *[1] * (like.ndim - mask.ndim))
 
 
 def select(mask: Any, x: jax.Array, other: Any) -> jax.Array:
-    """`x` [..., *] where the mask [...] holds, else `other`, which broadcasts to it."""
+    """Return `x` [..., *] where the mask [...] holds, else `other`, which broadcasts to it."""
     return jnp.where(trailing(mask, x), x, other)
 
 
 def where(mask: Any, x: jax.Array, fill: Any) -> jax.Array:
-    """The same in the type of `x`, whatever stands where the mask does not hold."""
+    """Return `x` where the mask holds, else `fill` in the type of `x`, whatever `x` holds there."""
     return select(jnp.asarray(mask), x, jnp.asarray(fill, x.dtype))

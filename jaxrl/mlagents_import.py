@@ -18,7 +18,7 @@ _CLIENT = "mlagents_envs.environment"
 
 
 class _Messages:
-    """Gives the module that jaxrl makes of a descriptor."""
+    """Loader of a module that jaxrl makes of a descriptor."""
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         from jaxrl.envs.protobuf import message_module
@@ -26,11 +26,11 @@ class _Messages:
         return message_module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """It is complete."""
+        """Do nothing: the module is complete."""
 
 
 class _Client:
-    """Runs the package's own module while there is a `distutils`."""
+    """Loader that runs the package's own module while there is a `distutils`."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
@@ -46,7 +46,7 @@ class _Client:
 
 
 class _Finder:
-    """Asked before the finders of Python, about every module; answers for two kinds."""
+    """Finder of two kinds of modules, asked before Python's own finders about every module."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -64,6 +64,6 @@ class _Finder:
 
 
 def install() -> None:
-    """From now on `mlagents_envs` can be imported. May be called again."""
+    """Make `mlagents_envs` importable from now on. May be called again."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())

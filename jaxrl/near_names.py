@@ -1,4 +1,4 @@
-"""What to say of a name that is not among the known ones."""
+"""Error text for an unknown name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def unknown(
     prefix: str = "",
     suffix: str = "",
 ) -> str:
-    """What to say of `path` when `name` is not among the `known` ones: the nearest, and all, as prefix NAME suffix."""
+    """Write an error for an unknown `name` at `path`: the nearest `known` names, and all, as prefix NAME suffix."""
     by_lowered = {entry.lower(): f"{prefix}{entry}{suffix}" for entry in sorted(known)}
     near = [by_lowered[hit] for hit in difflib.get_close_matches(name.lower(), by_lowered, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}? " if near else ""

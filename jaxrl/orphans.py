@@ -1,4 +1,4 @@
-"""Processes that must not outlive the one that started them, however that ends.
+"""Guards of processes that must not outlive the process that started them, however it ends.
 
 After SIGKILL nobody closes anything. A player would notice its broken connection and quit, unless it is stopped or has
 not connected yet; the run of a sweep would go on for hours. So a shell waits beside each: it reads from a pipe that the
@@ -50,7 +50,7 @@ class Guard:
             logger.warning("process %d would outlive a kill -9 of its parent: /bin/sh: %s", group, error.strerror)
 
     def release(self) -> None:
-        """The group has ended, in whatever way. May be called twice."""
+        """Release the guard: the group has ended, in whatever way. May be called twice."""
         shell, self._shell = self._shell, None
         if shell is None or shell.stdin is None:
             return

@@ -37,13 +37,13 @@ class NotThereError(OwnCodeError):
 
 
 def split_address(name: object) -> tuple[str, str] | None:
-    """FILE.py or module, and the object in it; None for everything that is no such name. Nothing is imported."""
+    """Split an address into FILE.py or module, and the object in it; None for any other name. Nothing is imported."""
     match = _ADDRESS.fullmatch(name) if isinstance(name, str) else None
     return None if match is None else (match.group(1), match.group(2))
 
 
 def load(address: str, *, what: str = "function", where: str = "") -> Any:
-    """The object behind `FILE.py:NAME` or `module:NAME`. `where` stands before the text of an error.
+    """Load the object behind `FILE.py:NAME` or `module:NAME`. `where` stands before the text of an error.
 
     Raises:
       NotThereError: no such file, module or name; the text lists the nearest names.
@@ -65,15 +65,15 @@ def _load(address: str, what: str) -> Any:
     module = _of_file(address, place) if place.endswith(".py") else _of_module(address, place)
     if not hasattr(module, name):
         shown = {key: value for key, value in vars(module).items() if not key.startswith("_")}
-        own = [key for key, value in shown.items() if getattr(value, "__module__", None) == module.__name__]
+        names = [key for key, value in shown.items() if getattr(value, "__module__", None) == module.__name__]
         missing = f"{place} has no {what} {name}"
-        raise NotThereError(unknown(address, name, own, what=missing, there_are="it has"))
+        raise NotThereError(unknown(address, name, names, what=missing, there_are="it has"))
     return getattr(module, name)
 
 
 @contextmanager
 def calling(what: str, raises: type[JaxrlError] = OwnCodeError) -> Iterator[None]:
-    """Inside, somebody else's code runs: whatever it raises becomes a `raises` that says so, with the line.
+    """Turn errors of somebody else's code inside the block into a `raises` that names it, with the line.
 
     A JaxrlError stays as it is, because it says what is wrong already.
     """
@@ -86,9 +86,9 @@ def calling(what: str, raises: type[JaxrlError] = OwnCodeError) -> Iterator[None
 
 
 def told(error: Exception) -> str:
-    """The error and the line that raised it: the last one that is not JAX's, Flax's, NumPy's or jaxrl's own.
+    """Describe an error and the line that raised it: the last line that is not JAX's, Flax's, NumPy's or jaxrl's own.
 
-    Without a line where nobody else's code was reached: a module is missing, for one.
+    There is no line if nobody else's code was reached, for example if a module is missing.
     """
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error.msg} ({error.filename}, line {error.lineno})"
@@ -104,8 +104,8 @@ def _of_file(address: str, place: str) -> ModuleType:
     path = Path(place).expanduser().absolute()
     if not path.is_file():
         raise NotThereError(f"{address}: there is no file {path}")
-    found = path.stat()
-    known = (str(path), found.st_mtime_ns, found.st_size)
+    status = path.stat()
+    known = (str(path), status.st_mtime_ns, status.st_size)
     if known in _FILES:
         return _FILES[known]
     spec = importlib.util.spec_from_file_location(f"jaxrl_file_{path.stem}", path)

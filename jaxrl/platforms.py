@@ -1,4 +1,4 @@
-"""What POSIX and Windows do in different ways: processes with their children, locks, folders, signals. No JAX.
+"""Differences of POSIX and Windows: processes with their children, locks, folders, signals. No JAX.
 
 The only file that asks for the system, but for the names of things (`device.advice`, the executable's suffix) and
 `envs/unity/peers.py`, which reads tables of Linux that nobody else has. `sys.platform` is looked at when a function is
@@ -25,7 +25,6 @@ _KILL_SECONDS = 5.0  # taskkill
 
 
 def on_windows() -> bool:
-    """Whether this is Windows."""
     return sys.platform == "win32"
 
 
@@ -33,7 +32,7 @@ def on_windows() -> bool:
 
 
 def begin(words: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """`subprocess.Popen` of a process whose children are ended with it (`end_session`), and that no Ctrl-C reaches."""
+    """Start a process (`subprocess.Popen`) whose children end with it (`end_session`), out of reach of Ctrl-C."""
     if sys.platform == "win32":
         process = subprocess.Popen(words, **options, creationflags=subprocess.CREATE_NEW_PROCESS_GROUP)
     else:
@@ -63,7 +62,7 @@ def ask_to_end(process: subprocess.Popen[Any]) -> None:
 
 
 def _end_tree(process: subprocess.Popen[Any]) -> None:
-    """A process of Windows with its children, which stay when it alone is ended; they are found while it lives."""
+    """End a process of Windows with its children, which stay when it alone is ended; they are found while it lives."""
     if process.poll() is None:
         words = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
         with suppress(OSError, subprocess.TimeoutExpired):
@@ -72,12 +71,12 @@ def _end_tree(process: subprocess.Popen[Any]) -> None:
 
 
 def guards_orphans() -> bool:
-    """Whether a shell can end a group of processes once their parent is gone (`jaxrl.orphans`)."""
+    """Return whether a shell can end a group of processes once their parent is gone (`jaxrl.orphans`)."""
     return not on_windows()
 
 
 def lives(process: int) -> bool:
-    """Whether a process of this machine is still there; True for one that cannot be asked.
+    """Return whether a process of this machine is still there; True for one that cannot be asked.
 
     On Windows signal 0 is Ctrl-C. Another user's process may not be signalled.
     """
@@ -93,12 +92,12 @@ def lives(process: int) -> bool:
 
 
 def can_ask_for_processes() -> bool:
-    """Whether `lives` knows."""
+    """Return whether `lives` can look at processes."""
     return not on_windows()
 
 
 def state_of(process: int | None) -> str:
-    """The letter of what a process is doing, as Linux tells it: R computes, S waits, ...; empty elsewhere."""
+    """Return the letter of a process's state, as Linux has it: R computes, S waits, ...; empty elsewhere."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -108,17 +107,17 @@ def state_of(process: int | None) -> str:
 # Signals
 
 HANGUP = getattr(signal, "SIGHUP", None)
-"""A terminal that was closed; Windows ends the process."""
-_BREAK = getattr(signal, "SIGBREAK", None)  # Windows alone: Ctrl-Break, and what `ask_to_end` sends
+"""Signal of a closed terminal; Windows ends the process."""
+_BREAK = getattr(signal, "SIGBREAK", None)  # Windows alone: Ctrl-Break, which `ask_to_end` sends too
 END_SIGNALS = tuple(number for number in (signal.SIGINT, signal.SIGTERM, HANGUP, _BREAK) if number is not None)
-"""What asks a run to save and end."""
+"""Signals that ask a run to save and end."""
 CATCHES_TERMINATION = hasattr(signal, "pthread_sigmask")
-"""Whether SIGTERM comes to a process that may still close what it has open; Windows ends it there and then."""
+"""Whether a process that gets SIGTERM may still close its files; Windows ends it there and then."""
 
 
 @contextmanager
 def interrupts_blocked() -> Iterator[None]:
-    """A process that starts inside inherits the blocked SIGINT, so that Ctrl-C cannot end it before it ignores it.
+    """Block SIGINT inside: a process started there inherits this, so that Ctrl-C cannot end it before it ignores it.
 
     Ours is delivered afterwards, not lost. Windows blocks no signals: nothing happens.
     """
@@ -133,14 +132,14 @@ def interrupts_blocked() -> Iterator[None]:
 
 
 def interrupts_unblocked() -> None:
-    """In the process that was started so."""
+    """Unblock SIGINT in a process that was started within `interrupts_blocked`."""
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """What `END_SIGNALS` would do is done after the block: nothing that it begins is torn apart or forgotten.
+    """Delay `END_SIGNALS` until after the block: nothing that it begins is torn apart or forgotten.
 
     Unlike blocked signals, held ones reach a process that is started inside.
     """
@@ -202,7 +201,7 @@ def try_lock(path: Path) -> None:
 
 
 def keeps_open_files() -> bool:
-    """Whether a file that somebody has open can be neither removed nor replaced."""
+    """Return whether a file that somebody has open can be neither removed nor replaced."""
     return on_windows()
 
 
@@ -218,19 +217,19 @@ def sync_folder(folder: Path) -> None:
 
 
 def longest_name(folder: Path) -> int:
-    """Bytes of a name in a folder, which exists."""
+    """Return the most bytes of a name in a folder, which exists."""
     return 255 if sys.platform == "win32" else _path_limit(folder, "PC_NAME_MAX", 255)
 
 
 def longest_path(folder: Path) -> int:
-    """Bytes of a path below a folder, which exists; Windows has a short limit unless its long paths are switched on."""
+    """Return the most bytes of a path below a folder, which exists; few on Windows unless long paths are on."""
     if sys.platform == "win32":
         return 32_000 if _long_paths() else 259
     return _path_limit(folder, "PC_PATH_MAX", 4096)
 
 
 def _path_limit(folder: Path, name: str, usual: int) -> int:
-    """The file system's own number, or the usual one where it does not tell."""
+    """Return the file system's own number, or the usual one where it does not tell."""
     if sys.platform == "win32":
         return usual
     try:
@@ -240,7 +239,7 @@ def _path_limit(folder: Path, name: str, usual: int) -> int:
 
 
 def _long_paths() -> bool:
-    """Whether LongPathsEnabled is set (Windows 10 from 1607 on)."""
+    """Return whether LongPathsEnabled is set (Windows 10 from 1607 on)."""
     if sys.platform != "win32":
         return False
     try:
@@ -254,7 +253,7 @@ def _long_paths() -> bool:
 
 
 def lacks_inodes(path: Path) -> bool:
-    """Whether the disk of `path`, which exists, takes no more files however small; Windows has no such number."""
+    """Return whether the disk of `path`, which exists, takes no more files, however small; False on Windows."""
     if sys.platform == "win32":
         return False
     disk = os.statvfs(path)
@@ -262,7 +261,7 @@ def lacks_inodes(path: Path) -> bool:
 
 
 def cache_folder() -> Path:
-    """Where programs keep what can be made anew, with `~` for the home folder."""
+    """Return the platform's folder for files that can be made anew, with `~` for the home folder."""
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local")
     if sys.platform == "darwin":
@@ -290,7 +289,7 @@ class Waiting:
         return len(self._items)
 
     def add(self, item: Any) -> int:
-        """Watch it, a number or what has a `fileno`. Returns the number that `wait` tells of it."""
+        """Watch `item`, a number or an object with a `fileno`. Return the number by which `wait` names it."""
         number = item if isinstance(item, int) else item.fileno()
         self._items[number] = item
         if sys.platform != "win32":
@@ -298,13 +297,13 @@ class Waiting:
         return number
 
     def remove(self, number: int) -> None:
-        """Watch it no more; it may be closed already."""
+        """Stop watching the item of this number; it may be closed already."""
         if self._items.pop(number, None) is not None and self._poll is not None:
             with suppress(OSError, KeyError):
                 self._poll.unregister(number)
 
     def wait(self, seconds: float) -> list[int]:
-        """Those that are ready within `seconds`. Does not wait for none at all."""
+        """Return the numbers of items that are ready within `seconds`. Does not wait without any item."""
         if not self._items:
             return []
         if self._poll is not None:
@@ -317,19 +316,19 @@ class Waiting:
 
 
 def cores() -> int:
-    """That this process may use."""
+    """Return the number of cores that this process may use."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def load() -> float | None:
-    """Processes that wanted a core, averaged over the last minute; Windows does not tell."""
+    """Return the processes that wanted a core, averaged over the last minute; None on Windows, which does not tell."""
     return None if sys.platform == "win32" else os.getloadavg()[0]
 
 
 def available_memory() -> int | None:
-    """Bytes that the system can still give without writing to disk; None where it is not known (macOS, Windows)."""
+    """Return the bytes that the system can give without writing to disk; None where not known (macOS, Windows)."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
@@ -338,7 +337,7 @@ def available_memory() -> int | None:
 
 
 def container_memory() -> int | None:
-    """Bytes that the container of this process may still take, as Linux counts (version 2); None without a limit."""
+    """Return the bytes that this process's container may still take (Linux cgroup v2); None without a limit."""
     try:
         limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
     except (OSError, ValueError):
@@ -352,14 +351,14 @@ def free_memory() -> int | None:
 
 
 def processor() -> str:
-    """The processor's name as the system tells it, else its architecture."""
+    """Return the processor's name as the system tells it, else its architecture."""
     try:
         if sys.platform == "darwin":
             words = ["sysctl", "-n", "machdep.cpu.brand_string"]
-            found = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+            name = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
         else:
             lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-            found = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+            name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     except (OSError, subprocess.SubprocessError):
-        found = ""
-    return found or platform.processor() or platform.machine()
+        name = ""
+    return name or platform.processor() or platform.machine()

@@ -1,9 +1,9 @@
-"""A user's own parts by name, of every kind: `FILE.py:NAME`, `module:NAME`, or what an installed package offers.
+"""A user's own code by name, of every kind: `FILE.py:NAME`, `module:NAME`, or an object of an installed package.
 
     [project.entry-points."jaxrl.reward_signals"]     # in the pyproject.toml of the package
     novelty = "my_package.novelty:make_novelty"       # then `novelty` is a name like one of jaxrl's own
 
-What is installed is looked at when a name is none of jaxrl's own, and imported when it is used.
+Installed packages are searched when a name is none of jaxrl's own; the object is imported when it is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MLAGENTS_WRITERS = "mlagents.stats_writer"
 
 
 class Kind(StrEnum):
-    """What can be one's own; the value is the group of its entry points."""
+    """Kind of a user's own code; the value is the group of its entry points."""
 
     TRAINER = "jaxrl.trainers"
     REWARD_SIGNAL = "jaxrl.reward_signals"
@@ -49,11 +49,11 @@ class Plugin(NamedTuple):
 
     @property
     def source(self) -> str:
-        """For people: where it comes from."""
+        """Package and version, for people."""
         return f"{self.package} {self.version}"
 
     def load(self) -> Any:
-        """The object, imported now. Raises PluginError."""
+        """Import and return the object. Raises PluginError."""
         try:
             return self.entry.load()
         except Exception as error:  # whatever somebody else's code does
@@ -64,29 +64,29 @@ class Plugin(NamedTuple):
 
 
 def installed(group: str) -> list[Plugin]:
-    """What installed packages offer in a group of entry points, by name; nothing is imported."""
+    """Return the entry points of installed packages in a group, by name; nothing is imported."""
     return [plugin for plugin in _entries(tuple(sys.path)) if plugin.group == group]
 
 
 def find(kind: Kind, name: str) -> Plugin | None:
-    """What a package offers under this name. Raises PluginError where several do."""
-    found = [plugin for plugin in installed(kind) if plugin.name == name]
-    if len(found) > 1:
-        sources = " and ".join(plugin.source for plugin in found)
-        targets = " or ".join(plugin.target for plugin in found)
+    """Return the entry point of this name, None if no package offers it. Raises PluginError where several do."""
+    plugins = [plugin for plugin in installed(kind) if plugin.name == name]
+    if len(plugins) > 1:
+        sources = " and ".join(plugin.source for plugin in plugins)
+        targets = " or ".join(plugin.target for plugin in plugins)
         raise PluginError(f"{name}: {sources} both offer it (entry points of {kind}): write {targets}")
-    return found[0] if found else None
+    return plugins[0] if plugins else None
 
 
 def offers(kind: Kind, name: object) -> bool:
-    """Whether the name is one's own: an address, whatever is behind it, or what a package offers."""
+    """Return whether the name is a user's own: an address, whatever is behind it, or an installed entry point."""
     if split_address(name) is not None:
         return True
     return isinstance(name, str) and any(plugin.name == name for plugin in installed(kind))
 
 
 def load(kind: Kind, name: str, *, what: str = "function", where: str = "") -> Any:
-    """The object behind an address or an installed name. `where` stands before the text of an error.
+    """Load the object behind an address or an installed name. `where` stands before the text of an error.
 
     Raises:
       NotThereError: no such file, module or object; nothing of that name is installed.
@@ -108,7 +108,7 @@ def load(kind: Kind, name: str, *, what: str = "function", where: str = "") -> A
 
 @lru_cache(maxsize=2)
 def _entries(path: tuple[str, ...]) -> tuple[Plugin, ...]:
-    """Entry points of all groups that concern jaxrl, of packages found on this `sys.path`."""
+    """Return the entry points of all groups that concern jaxrl, of packages found on this `sys.path`."""
     groups = (*Kind, MLAGENTS_TRAINERS, MLAGENTS_WRITERS)
     every = metadata.entry_points()
     return tuple(_plugin(entry) for group in groups for entry in sorted(every.select(group=group)))

@@ -1,4 +1,4 @@
-"""What a configuration can name: entries by name, of which those of modules are imported when they are asked for."""
+"""Registry of entries that a configuration can name; modules are imported when their entry is asked for."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _Entry = TypeVar("_Entry")
 
 
 class Registry(MutableMapping[_Name, _Entry]):
-    """jaxrl's own entries, which are counted and listed, and those of others, which are made when they are asked for.
+    """jaxrl's own entries, which are counted and listed, and entries of others, which are made when they are asked for.
 
     Args:
-      entries: by name the entry itself; or text, "module" or "module:name", which is imported when it is asked for.
-      offers: whether a name that is not there is one of others; may raise what says why it cannot be.
+      entries: entries by name; or text, "module" or "module:name", which is imported when it is asked for.
+      offers: returns whether an unknown name is an entry of others; may raise an error that says why it cannot be used.
       own: makes the entry of such a name.
     """
 
@@ -32,10 +32,10 @@ class Registry(MutableMapping[_Name, _Entry]):
             if self._own is None or name not in self:
                 raise KeyError(name)
             return self._own(name)
-        found = self._entries[name]
-        if not isinstance(found, str):
-            return found
-        module, _, attribute = found.partition(":")
+        entry = self._entries[name]
+        if not isinstance(entry, str):
+            return entry
+        module, _, attribute = entry.partition(":")
         home: Any = import_module(module)
         return getattr(home, attribute) if attribute else home
 

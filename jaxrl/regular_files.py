@@ -1,7 +1,7 @@
-"""Files of somebody else's folder: opened only where they are files, and read only up to a size.
+"""Safe reading in somebody else's folder: only regular files are opened, and they are read only up to a size.
 
 A named pipe under the name of a configuration would be waited for without end, and a file with a hole of gigabytes
-costs nobody a byte but whoever reads it.
+costs nobody a byte but its reader.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ LARGEST_TEXT = 16 * 2**20
 
 
 def open_regular(path: Path, largest: int | None = None) -> BinaryIO:
-    """The file at `path`, for reading. Raises OSError, at once, for a pipe, a device, a folder or a larger file."""
+    """Open the file at `path` for reading. Raises OSError, at once, for a pipe, a device, a folder or a larger file."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is no file", str(path))
-        if largest is not None and found.st_size > largest:
-            text = f"it has {found.st_size:,} bytes, more than the {largest:,} that such a file may have"
+        if largest is not None and status.st_size > largest:
+            text = f"it has {status.st_size:,} bytes, more than the {largest:,} that such a file may have"
             raise OSError(errno.EFBIG, text, str(path))
         return os.fdopen(descriptor, "rb")
     except BaseException:
@@ -33,6 +33,6 @@ def open_regular(path: Path, largest: int | None = None) -> BinaryIO:
 
 
 def read_regular(path: Path, largest: int = LARGEST_TEXT) -> bytes:
-    """All of it. Raises as `open_regular`."""
+    """Read a whole file. Raises as `open_regular`."""
     with open_regular(path, largest) as file:
         return file.read(largest + 1)

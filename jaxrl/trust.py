@@ -1,4 +1,4 @@
-"""Whose names are followed: what a folder names is somebody's word, until the user says that it may be imported.
+"""Decides which names are imported: code that a folder names is not trusted until the user says that it may be.
 
 `evil.py:make` in the configuration of a run that somebody sent would run `evil.py` as soon as anything looked at the
 run. So whatever reads a file of a run notes the names in it (`note`), and whatever imports a name asks (`require`). A
@@ -23,7 +23,7 @@ from jaxrl.cache import cache_folder
 from jaxrl.types import JaxrlError
 
 _DEEPEST = 4
-"""Folders from a file of a run up to the run's own."""
+"""Largest number of folders from a file of a run up to the run's own."""
 _theirs: dict[str, dict[Path, str]] = {}  # text in a folder: by file, the key at which it stands
 _ours: set[str] = set()  # texts of the user
 _followed: dict[str, str | None] = {}  # names that were imported, and where they stood
@@ -36,27 +36,27 @@ class UntrustedError(JaxrlError):
 
 
 def note(content: Any, file: Path) -> None:
-    """What a file of a run holds, nested mappings and lists: its texts name nothing that may be imported."""
+    """Note the texts in a run's file (nested mappings and lists): they name no code that may be imported."""
     for key, text in _texts(content):
         _theirs.setdefault(text, {})[file] = key
 
 
 def ours(*contents: Any) -> None:
-    """Texts that the user has given: words of the command line, what stands in his own configuration file."""
+    """Note texts that the user has given: words of the command line, contents of his own configuration file."""
     _ours.update(text for content in contents for _, text in _texts(content))
 
 
 def accept(folder: Path) -> None:
-    """Names in files below this folder are followed from now on, as the user has asked."""
+    """Trust names in files below this folder from now on, as the user has asked."""
     _accepted.append(folder.resolve())
 
 
 def require(address: str) -> None:
     """Raise UntrustedError if `address` (`FILE.py:NAME`, `module:NAME`, `pettingzoo:...`) is a folder's word alone."""
     if not any(_mentions(text, address) for text in _ours):
-        found = [(text, file) for text in _theirs if _mentions(text, address) for file in _theirs[text]]
-        if found and not any(_is_trusted(text, file, address) for text, file in found):
-            text, file = found[0]
+        places = [(text, file) for text in _theirs if _mentions(text, address) for file in _theirs[text]]
+        if places and not any(_is_trusted(text, file, address) for text, file in places):
+            text, file = places[0]
             raise UntrustedError(
                 f"{file}: {_theirs[text][file]}: got {text}, which is code that this folder names, and not you: it was "
                 "not imported. Where you know what it does: --trust, in Python trust=True"
@@ -66,7 +66,7 @@ def require(address: str) -> None:
 
 
 def remember(folder: Path, content: Any) -> None:
-    """A run begins in `folder` with these settings: the names in them that were followed are this user's, there.
+    """Remember, for a run that begins in `folder`, that the names in its settings that were followed are this user's.
 
     Nothing is written for a run that names no code. Code inside the folder itself, which comes and goes with it, is
     not remembered.
@@ -89,7 +89,7 @@ def remember(folder: Path, content: Any) -> None:
 
 
 def _is_trusted(text: str, file: Path, address: str) -> bool:
-    """Whether the user has accepted the folder, or has trained the run in it with the same code of the same place."""
+    """Return whether the user has accepted the folder, or trained its run with the same code of the same place."""
     folders = list(file.resolve().parents)[:_DEEPEST]
     if any(file.resolve().is_relative_to(folder) for folder in _accepted):
         return True
@@ -109,7 +109,7 @@ def _memory(folder: Path) -> Path:
 
 
 def _place(address: str) -> str | None:
-    """The file that an address leads to, found without importing anything: of a module, that of its outer package."""
+    """Return the file of an address (of a module, that of its outer package), without importing anything."""
     name = re.sub(r"^(pettingzoo|gymnasium):", "", address)
     file, is_file, _ = name.partition(".py:")
     if is_file:
@@ -121,7 +121,7 @@ def _place(address: str) -> str | None:
 
 
 def _mentions(text: str, address: str) -> bool:
-    """Whether `address` stands in `text` as a name of its own, behind a colon or `--env=`, or before `.Inner`."""
+    """Return whether `address` stands in `text` as a whole name, behind a colon or `--env=`, or before `.Inner`."""
     at = text.find(address)
     while at >= 0:
         end = at + len(address)
@@ -132,7 +132,7 @@ def _mentions(text: str, address: str) -> bool:
 
 
 def _texts(content: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """(dotted key, text) of all that may be a name of code: that has a colon."""
+    """Yield (dotted key, text) of all texts that may name code: those with a colon."""
     if isinstance(content, str):
         if ":" in content:
             yield key, content

@@ -23,7 +23,7 @@ class JaxrlError(RuntimeError):
 
 
 class PolicyError(JaxrlError):
-    """A policy is asked for what it cannot do, or cannot be added, removed or followed. The text says what can."""
+    """A policy cannot do what is asked, or cannot be added, removed or followed. The text says what is possible."""
 
 
 NO_GROUP = 0
@@ -31,7 +31,7 @@ NO_GROUP = 0
 
 
 class ObservationType(IntEnum):
-    """What an observation means to the trainer; numbers as on the wire."""
+    """Meaning of an observation to the trainer; numbers as on the wire."""
 
     DEFAULT = 0
     GOAL_SIGNAL = 1
@@ -117,19 +117,19 @@ def ended_and_deciding(
     truncated: np.ndarray,
     action_mask: np.ndarray,
 ) -> tuple[TerminalSteps, DecisionSteps]:
-    """Of agents in a row, the first `count` of which have ended. `numbers`: ids, groups, own and group rewards."""
-    agent_id, group_id, own, group = numbers
+    """Split agents, the first `count` of which have ended. `numbers`: ids, groups, own and group rewards."""
+    agent_id, group_id, pay, group = numbers
     ended, rest = slice(count), slice(count, None)
     return (
         TerminalSteps(
-            agent_id[ended], group_id[ended], own[ended], group[ended], truncated, tuple(x[ended] for x in obs)
+            agent_id[ended], group_id[ended], pay[ended], group[ended], truncated, tuple(x[ended] for x in obs)
         ),
-        DecisionSteps(agent_id[rest], group_id[rest], own[rest], group[rest], action_mask, tuple(x[rest] for x in obs)),
+        DecisionSteps(agent_id[rest], group_id[rest], pay[rest], group[rest], action_mask, tuple(x[rest] for x in obs)),
     )
 
 
 class Taken(NamedTuple):
-    """What agents really did in their last decision, where that is not what they were sent."""
+    """Actions that agents really took in their last decision, where these differ from those they were sent."""
 
     agent_id: np.ndarray  # int64 [K], each stands among the deciding or the ended agents of its message
     action: Action  # [K, C] and [K, D]
@@ -144,7 +144,7 @@ class BehaviorMessage(NamedTuple):
 
     ended: TerminalSteps
     deciding: DecisionSteps
-    infos: Mapping[int, Mapping[str, Any]] = NOTHING  # by agent id, what the environment says beside the numbers
+    infos: Mapping[int, Mapping[str, Any]] = NOTHING  # by agent id, further data of the environment
     taken: Taken | None = None
 
 
@@ -175,11 +175,11 @@ class SamplerSpec(NamedTuple):
 
 
 ParameterValue = float | SamplerSpec
-"""What an environment is told about one of its parameters."""
+"""Value of an environment parameter, as it is sent to the environment."""
 
 
 class StepTiming(NamedTuple):
-    """Where a worker's time went, in seconds of wall time; parts that an environment does not measure are 0."""
+    """Parts of a worker's time, in seconds of wall time; parts that an environment does not measure are 0."""
 
     exchange: float = 0.0  # waiting for the player's answer
     decode: float = 0.0  # from its bytes to arrays
@@ -187,22 +187,22 @@ class StepTiming(NamedTuple):
 
 
 class CopyFault(NamedTuple):
-    """One of the copies in an environment failed and was made anew (R64)."""
+    """Failure of one of the copies in an environment, which was made anew."""
 
     why: str
-    agents: Mapping[str, Collection[int]]  # ids by behavior id, of whom nothing is heard again
-    bad_data: bool = False  # what an agent said cannot be used
+    agents: Mapping[str, Collection[int]]  # ids of its lost agents, by behavior id
+    bad_data: bool = False  # data of an agent cannot be used
 
 
 class EnvMessage(NamedTuple):
-    """What one environment answers to a reset or a step."""
+    """Answer of one environment to a reset or a step."""
 
     worker: int
     steps: Mapping[str, BehaviorMessage]  # by behavior id; only behaviors with agents in this message
     new_specs: Mapping[str, BehaviorSpec]  # behaviors seen for the first time
     stats: tuple[EnvironmentStat, ...]
     seconds: float  # wall time the environment took, measured beside it
-    infos: Mapping[str, Any] = NOTHING  # what concerns all agents
-    timing: StepTiming = StepTiming()  # parts of `seconds`, and what the worker itself took
+    infos: Mapping[str, Any] = NOTHING  # data that concern all agents
+    timing: StepTiming = StepTiming()  # parts of `seconds`, and the time of the worker itself
     incarnation: int = 0  # how often the worker was started again: ids of another incarnation are other agents
     faults: tuple[CopyFault, ...] = ()  # of copies, before this message

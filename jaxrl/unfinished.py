@@ -1,6 +1,6 @@
-"""Unfinished files and folders: what replaces others when it is whole.
+"""Atomic writes: files and folders are written beside their place and replace it when they are complete.
 
-Their names tell who writes them, so that only those of the dead are removed.
+Names of unfinished ones tell the process that writes them, so that only those of dead processes are removed.
 
     Walker-500.4711-myhost.partial     process 4711 on myhost writes what will be Walker-500
 
@@ -23,13 +23,13 @@ from jaxrl import platforms
 
 FILE = ".tmp"
 PARTIAL = ".partial"
-"""A checkpoint's folder that is not complete, or is on its way out."""
+"""Ending of a checkpoint's folder that is not complete, or is being removed."""
 OLD = ".old"
-"""A complete checkpoint that gives way to a new one of the same step."""
+"""Ending of a complete checkpoint that gives way to a new one of the same step."""
 KINDS = (FILE, PARTIAL, OLD)
 
 ELSEWHERE_SECONDS = 3600.0
-"""What another machine writes is taken for abandoned when it was not touched for so long: a save takes seconds."""
+"""Age at which an untouched file of another machine counts as abandoned: a save takes seconds."""
 _REPLACE_SECONDS = 2.0  # Windows: a virus scanner or an open editor holds a file for moments, rarely longer
 _OWNER = re.compile(r"\.(\d+)-([A-Za-z0-9_-]*)(\.[a-z]+)$")
 _LONGEST_HOST = 40
@@ -37,7 +37,7 @@ _LONGEST_HOST = 40
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
-    """A file whose content replaces `path` atomically: beside it, flushed to disk, then renamed over it.
+    """Open a file whose content replaces `path` atomically: beside it, flushed to disk, then renamed over it.
 
     Creates the parent folder. `path` stays as it was where something is raised meanwhile. Raises OSError when the disk
     is full or the folder cannot be written.
@@ -56,7 +56,7 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def replace(source: Path, target: Path) -> None:
-    """os.replace that waits up to two seconds for Windows to let go of the target; then the OSError is raised."""
+    """Call os.replace, waiting up to two seconds for Windows to let go of the target; then raise its OSError."""
     deadline = time.monotonic() + _REPLACE_SECONDS
     while True:
         try:
@@ -69,18 +69,18 @@ def replace(source: Path, target: Path) -> None:
 
 
 def beside(path: Path, kind: str) -> Path:
-    """The name under which this process writes what will be `path`; `kind` is one of KINDS."""
+    """Return the name under which this process writes what will be `path`; `kind` is one of KINDS."""
     return path.with_name(f"{path.name}.{os.getpid()}-{_host()}{kind}")
 
 
 def target(path: Path) -> Path:
-    """What `path`, a name of `beside` or of an older version, was to become."""
+    """Return the final path of `path`, a name of `beside` or of an older version."""
     owner = _OWNER.search(path.name)
     return path.with_name(path.name[: owner.start()] if owner else path.name.rpartition(".")[0])
 
 
 def abandoned(path: Path) -> bool:
-    """Whether nobody writes `path` any more; a name of this very process counts, as what it wrote failed.
+    """Return whether nobody writes `path` any more; a name of this very process counts, as its write has failed.
 
     Of a process on another machine only the time tells, as everywhere on Windows, where a process cannot be asked.
     """
@@ -93,11 +93,11 @@ def abandoned(path: Path) -> bool:
 
 
 def remove(folder: Path) -> list[str]:
-    """Remove what is abandoned in `folder` itself; returns the names removed, in order. What resists stays."""
-    found = sorted(path for kind in KINDS for path in folder.glob(f"*{kind}") if abandoned(path))
-    for path in found:
+    """Remove abandoned files and folders in `folder` itself; return their names, in order. Those that resist stay."""
+    leftovers = sorted(path for kind in KINDS for path in folder.glob(f"*{kind}") if abandoned(path))
+    for path in leftovers:
         discard(path)
-    return [path.name for path in found if not os.path.lexists(path)]
+    return [path.name for path in leftovers if not os.path.lexists(path)]
 
 
 def discard(path: Path) -> None:

@@ -1,1 +1,1 @@
-"""What a run leaves behind: checkpoints, ONNX files, metrics, the run folder."""
+"""Files of a run: checkpoints, ONNX files, metrics, the run folder."""

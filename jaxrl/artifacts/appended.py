@@ -1,4 +1,4 @@
-"""A file that grows by whole pieces: what a write that failed has left is cut off by the next one."""
+"""A file that grows by whole pieces: the rest of a failed write is cut off by the next one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from jaxrl.artifacts import files
 
 
 class AppendedFile:
-    """Unbuffered; opened at the first `append`, so that a folder that is missing costs that piece alone.
+    """Unbuffered file; opened at the first `append`, so that a missing folder costs that piece alone.
 
     One that was deleted meanwhile begins anew.
 
     Args:
       path: for messages.
-      opened: gives the file, open for writing; it goes on where that stands.
+      opened: returns the file, open for writing at the place where it goes on.
     """
 
     def __init__(self, path: Path, opened: Callable[[], io.FileIO]) -> None:
@@ -43,7 +43,7 @@ class AppendedFile:
         self._end += len(data)
 
     def close(self) -> None:
-        """May be called twice. Raises ArtifactError."""
+        """Close the file; may be called twice. Raises ArtifactError."""
         if self._file is not None:
             with files.reported(self.path):
                 self._file.close()

@@ -23,7 +23,7 @@ class ArtifactError(JaxrlError):
 
 @contextlib.contextmanager
 def reported(path: Path) -> Iterator[None]:
-    """Raises ArtifactError, as `write_error` has it, for an OSError within: that `path` cannot be written."""
+    """Raise ArtifactError (see `write_error`) for an OSError within: `path` cannot be written."""
     try:
         yield
     except OSError as error:
@@ -32,7 +32,7 @@ def reported(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
-    """As `unfinished.writing`. Raises ArtifactError when the disk is full or the folder cannot be written."""
+    """Open a file for an atomic write. Raises ArtifactError for a full disk or a folder that cannot be written."""
     with reported(path), unfinished.writing(path) as file:
         yield file
 
@@ -49,7 +49,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`. Raises ArtifactError that names the file when it is unreadable or no object."""
+    """Read the JSON object in `path`. Raises ArtifactError that names the file when it is unreadable or no object."""
     try:
         value = json.loads(read_regular(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -77,36 +77,36 @@ def sync_tree(folder: Path) -> None:
 
 
 def write_error(path: Path, error: OSError) -> ArtifactError:
-    """The error for a failed write: path, cause, free space and what to do."""
+    """Make the error for a failed write: path, cause, free space and what to do."""
     text = f"{path}: cannot be written ({error.strerror or error}; {free_text(path)}). "
     return ArtifactError(f"{text}{remedy(path)}, check the folder's permissions, or choose another --results-dir.")
 
 
 def free_text(path: Path) -> str:
-    """How much the disk of `path` (or of its nearest existing parent) can still take, in words."""
+    """Describe in words the free space on the disk of `path` (or of its nearest existing parent)."""
     text = f"{free_bytes(path) / 2**20:.1f} MiB free on that disk"
     return f"{text}, but no inodes: it takes no more files" if lacks_inodes(path) else text
 
 
 def remedy(path: Path) -> str:
-    """What makes room on the disk of `path`: the beginning of a sentence."""
+    """Say how to make room on the disk of `path`: the beginning of a sentence."""
     if lacks_inodes(path):
         return "Delete files on that disk, many small ones rather than large ones"
     return "Free disk space"
 
 
 def lacks_inodes(path: Path) -> bool:
-    """Whether the disk of `path` has used up its number of files, which also ends in "No space left on device"."""
+    """Return whether the disk of `path` has no more inodes, which also ends in "No space left on device"."""
     return platforms.lacks_inodes(nearest_existing(path))
 
 
 def free_bytes(path: Path) -> int:
-    """Free bytes on the disk that holds `path`, or would hold it."""
+    """Return the free bytes on the disk that holds `path`, or would hold it."""
     return shutil.disk_usage(nearest_existing(path)).free
 
 
 def nearest_existing(path: Path) -> Path:
-    """`path` itself or its nearest parent that exists."""
+    """Return `path` itself or its nearest parent that exists."""
     return next(p for p in (path.absolute(), *path.absolute().parents) if _is_there(p))
 
 
@@ -118,8 +118,8 @@ def _is_there(path: Path) -> bool:
 
 
 def carried(name: str) -> Path:
-    """The folder `name`, such as "benchmarks", that comes with jaxrl: in a wheel inside the package, in a clone (also
-    installed with -e) beside it. Raises ArtifactError where this installation has none.
+    """Return the folder `name`, such as "benchmarks", that comes with jaxrl: in a wheel inside the package, in a clone
+    (also installed with -e) beside it. Raises ArtifactError where this installation has none.
     """
     places = _PACKAGE / name, _PACKAGE.parent / name
     for place in places:

@@ -1,8 +1,8 @@
 """One run per folder: a lock that its owner holds from before anything is written until the end.
 
 The operating system holds the lock (flock, on Windows a locked byte) and lets go of it when the process ends, however
-that happens: a stale one cannot be mistaken for a live one, a process id that was given anew deceives nobody, and two
-that find a stale one at the same moment cannot both take it. What is written into the file is for people: who it is.
+that happens: a stale lock cannot be mistaken for a live one, a process id that was given anew deceives nobody, and two
+processes that find a stale lock at the same moment cannot both take it. The text in the file tells people the owner.
 Processes on other machines that share the disk may not see such a lock, so there the name in the file counts.
 """
 
@@ -28,7 +28,7 @@ from jaxrl.regular_files import read_regular
 NAME = "run.lock"
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
 LOOK_SECONDS = 0.5
-"""Between two looks whether the folder is still there."""
+"""Seconds between two looks whether the folder is still there."""
 _READ_SECONDS = 1.0  # an owner has taken the lock and not yet written its name
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class RunLockedError(ArtifactError):
 
 
 class Owner(NamedTuple):
-    """Who holds, or held, a lock."""
+    """Process that holds, or held, a lock."""
 
     process: int
     host: str
@@ -95,7 +95,7 @@ class RunLock:
         self._let_go(remove=True)
 
     def keep(self) -> None:
-        """As the function `keep`."""
+        """Take the lock anew if it was deleted, as the function `keep`."""
         with self._keeping:
             if self._is_there():
                 return
@@ -160,7 +160,7 @@ class RunLock:
 
 
 def keep(folder: Path) -> None:
-    """A lock of this process that was deleted, alone or with its folder, is taken anew. Does nothing without one.
+    """Take a lock of this process anew if it was deleted, alone or with its folder. Does nothing without a lock.
 
     Whoever is to write calls this before. Raises RunLockedError: another process was faster, the folder is its own now.
     """
@@ -170,14 +170,14 @@ def keep(folder: Path) -> None:
 
 
 class Held(NamedTuple):
-    """What the lock file of a run tells those who only look at it."""
+    """State of a run's lock file, for a process that only looks at it."""
 
     owner: Owner | None  # who it names; None: not written yet
     held: bool | None  # whether that process still runs and holds it; None: it is on another machine
 
 
 def look(folder: Path) -> Held | None:
-    """Whether somebody writes to `folder`, without making a file or disturbing a run; None: nobody says so.
+    """Return the state of the lock of `folder`, without making a file or disturbing a run; None: there is no lock.
 
     Only where the process that is named lives here is the lock itself tried: a run that starts at this very moment
     would otherwise be told that its folder is taken. A file without a name belongs to a run that starts.
@@ -207,7 +207,7 @@ def _unlink(path: Path) -> None:
 
 
 def _take(path: Path) -> int:
-    """A descriptor of the file at `path` with the system's lock on it. Raises RunLockedError or OSError."""
+    """Return a descriptor of the file at `path` with the system's lock on it. Raises RunLockedError or OSError."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -223,7 +223,7 @@ def _take(path: Path) -> int:
 
 
 def _lock(descriptor: int) -> bool:
-    """Whether nobody else holds it. A file system without locks is said so: nothing else can be done about it."""
+    """Lock a file and return whether nobody else holds it. On a file system without locks, warn and return True."""
     try:
         platforms.lock(descriptor)
     except OSError as error:
@@ -244,7 +244,7 @@ def _busy_text(path: Path) -> str:
 
 
 def _read(path: Path) -> Owner | None:
-    """Who the file names; None if it is not (yet) written whole."""
+    """Read the owner in the file; None if it is not (yet) written whole."""
     try:
         written = json.loads(read_regular(path).decode("utf-8"))
         owner = Owner(**{name: written[name] for name in Owner._fields})

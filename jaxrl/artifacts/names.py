@@ -1,4 +1,4 @@
-"""Names of runs and behaviors become names of folders: what no file system, or not this one, takes is refused early."""
+"""Checks names of runs and behaviors, which become folders: a name that some file system refuses is refused early."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RunFolderError(ArtifactError):
 
 
 def is_folder_name(name: str) -> bool:
-    """Whether a folder can have this name everywhere: results are copied from one system to another."""
+    """Return whether a folder can have this name everywhere: results are copied from one system to another."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:  # bytes of the command line that are no text
@@ -34,7 +34,7 @@ def is_folder_name(name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def behavior_name(behavior_id: str) -> str:
-    """The behavior's name without its team: "Soccer?team=1" gives "Soccer".
+    """Return the behavior's name without its team: "Soccer?team=1" gives "Soccer".
 
     Raises RunFolderError when no folder of a run can have that name.
     """
@@ -48,13 +48,13 @@ def behavior_name(behavior_id: str) -> str:
 
 
 def exploiter_name(behavior: str, place: int) -> str:
-    """What an exploiter of a behavior is called in the host loop; its events have the folder of this name."""
+    """Return the name of an exploiter of a behavior in the host loop; its events have the folder of this name."""
     return f"{behavior}/exploiter_{place}"
 
 
 @lru_cache(maxsize=1024)
 def team_of(behavior_id: str) -> int:
-    """The number of a behavior's team: "Soccer?team=1" gives 1. Without one, or with what is no number, 0."""
+    """Return the number of a behavior's team: "Soccer?team=1" gives 1. Without a team, or with no number, 0."""
     number = _TEAM.search(behavior_id)
     return 0 if number is None else int(number.group(1))
 

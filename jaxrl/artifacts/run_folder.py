@@ -7,12 +7,12 @@ Layout as in ML-Agents, with folders in place of its .pt files (see checkpoint/f
     <Behavior>/<Behavior>-<step>.onnx          policy of each kept checkpoint
     ...-member0.onnx, ...                      instead of both, where each member of a team has a policy of its own
     <Behavior>/<Behavior>-<step>/  checkpoint  training state, and which one is the latest
-    <Behavior>/<Behavior>-best, -best.onnx     the same of the best moment, with keep_best
+    <Behavior>/<Behavior>-best, -best.onnx     state and policy of the best moment, with keep_best
     <Behavior>/events.out.tfevents.*           TensorBoard; of several seeds in <Behavior>/seed_<number>/
     <Behavior>/metrics.csv                     the same numbers as a table, likewise
     run_logs/timers.json, training_status.json, Player-<worker>.log
     run_logs/manifest.json                     source, packages and machine of each start of the run
-    run.lock                                   who writes here, while it does
+    run.lock                                   the process that writes here, while it does
 
 With --force ML-Agents writes over the old run in place, file by file. Here the old run stays whole until training
 really begins (`begin`), and is then removed: a start-up that fails costs nothing, no stale file mixes with new ones.
@@ -40,11 +40,11 @@ from jaxrl.settings import CheckpointSettings
 
 EVENTS = "events.out.tfevents.*"
 METRICS_TABLE = "metrics.csv"
-"""Beside the event files."""
+"""Table of metrics beside the event files."""
 SEEDS = ("seed_*", "exploiter_*")
 """Folders of events below `<Behavior>/`, one per seed, in a run with several; the second ones in a league."""
 POPULATION = "population.csv"
-"""Who of a population learned from whom, in the folder of its run."""
+"""Table, in the run's folder, of which member of a population learned from which."""
 MIN_FREE_BYTES = 32 * 2**20  # below this the first checkpoint and event files would hardly fit
 
 _FLAGS = "Choose another --run-id, continue the old run with --resume, or overwrite it with --force."
@@ -54,12 +54,12 @@ _log = logging.getLogger(__name__)
 
 
 def only_evaluates(options: CheckpointSettings) -> bool:
-    """--inference with --resume: the policy of a run is played, and its folder stays as it is, bit for bit."""
+    """Return whether a run is only played (--inference with --resume): its folder stays as it is, bit for bit."""
     return options.inference and options.resume
 
 
 def seed_folders(behavior: Path) -> list[Path]:
-    """Those of `SEEDS` that are there."""
+    """Return the folders of `SEEDS` that exist."""
     return [path for seed in SEEDS for path in behavior.glob(seed) if path.is_dir()]
 
 
@@ -76,23 +76,23 @@ class RunFolder:
         self.status = self.logs / "training_status.json"
 
     def behavior(self, behavior_id: str) -> Path:
-        """Folder of a behavior's checkpoints and events; all teams share it. Raises RunFolderError, as `check`."""
+        """Return the folder of a behavior and all its teams. Raises RunFolderError, as `check`."""
         name = behavior_name(behavior_id)
         check_behavior_size(self.path, name)
         return self.path / name
 
     def final_onnx(self, behavior_id: str) -> Path:
-        """The run-level ONNX file, a copy of the last checkpoint's."""
+        """Return the run-level ONNX file, a copy of the last checkpoint's."""
         return self.path / f"{behavior_name(behavior_id)}.onnx"
 
     def holds_results(self) -> bool:
-        """Whether the folder holds anything of a run worth keeping; player logs of a failed start-up do not count."""
+        """Return whether the folder holds results worth keeping; player logs of a failed start-up do not count."""
         marks = ("configuration.yaml", "*.onnx", "run_logs/t*.json", "*/*.onnx", "*/*.pt")
         return any(True for mark in marks for _ in self.path.glob(mark)) or bool(self._behaviors())
 
     @contextmanager
     def claimed(self, options: CheckpointSettings, behaviors: Mapping[str, str | None] = _NONE) -> Iterator[None]:
-        """The run may start as `options` ask, and until the end of the block nobody else writes to its folder.
+        """Check that the run may start as `options` ask, and hold its folder alone until the end of the block.
 
         An evaluation claims nothing. `behaviors`: the `init_path` of each that is listed. Nothing is left of a folder
         in which nothing was written. Raises RunFolderError, RunLockedError or another ArtifactError before anything is
@@ -158,9 +158,9 @@ class RunFolder:
         """
         if not options.force or options.resume or len(self._behaviors()) < 2:
             return
-        own, other = self.path.resolve(), options.initialize_from
+        run_path, other = self.path.resolve(), options.initialize_from
         sources = [Path(path) for path in starts if path] + ([self.results_dir / other] if other else [])
-        if any(own in (path.resolve(), *path.resolve().parents) for path in sources):
+        if any(run_path in (path.resolve(), *path.resolve().parents) for path in sources):
             raise RunFolderError(
                 f"{self.path}: --force deletes this run when its first behavior appears, and the others could not "
                 "start from it any more (initialize_from, init_path). Choose another --run-id."
@@ -187,7 +187,7 @@ class RunFolder:
     def initial_checkpoint(
         self, behavior_id: str, initialize_from: str | None = None, init_path: str | None = None, *, quiet: bool = False
     ) -> Path | None:
-        """The checkpoint folder a behavior's weights start from, None for new weights. Raises CheckpointError.
+        """Return the checkpoint folder to take weights from, None for new ones. Raises CheckpointError.
 
         `init_path` wins over `initialize_from`; a bare name in it is looked up in the behavior's folder of the run
         `initialize_from`. `quiet`: without warnings of what was passed over.
@@ -203,7 +203,7 @@ class RunFolder:
         return checkpoints.resolve(chosen, quiet=quiet)
 
     def _behaviors(self) -> list[Path]:
-        """Behavior folders: those with events, a checkpoint pointer, or checkpoints (also unfinished ones)."""
+        """List the behaviors' folders: with events, a checkpoint pointer, or checkpoints (also unfinished ones)."""
         marks = (
             EVENTS,
             *(f"{seed}/{EVENTS}" for seed in SEEDS),
@@ -212,11 +212,11 @@ class RunFolder:
             f"*/{checkpoints.MANIFEST}",
             f"*{unfinished.PARTIAL}",
         )
-        found = {folder for mark in marks for folder in self.path.glob("*") if any(True for _ in folder.glob(mark))}
-        return sorted(found - {self.logs})
+        folders = {folder for mark in marks for folder in self.path.glob("*") if any(True for _ in folder.glob(mark))}
+        return sorted(folders - {self.logs})
 
     def _check_folders(self, force: bool) -> None:
-        """Folders where folders are asked for, and no links where old files are to be deleted."""
+        """Raise RunFolderError for a file instead of a folder, or a link where old files are to be deleted."""
         between = [path for path in self.path.parents if self.results_dir in path.parents]
         for path in between:
             if (path / self.logs.name).is_dir():
@@ -246,9 +246,9 @@ class RunFolder:
 
     def _refuse_links_out(self) -> None:
         """Raise RunFolderError for a link out of the folder of a run that goes on, which may be somebody else's."""
-        own = os.path.realpath(self.path)
+        run_path = os.path.realpath(self.path)
         for path in filter(Path.is_symlink, self._inside()):
-            if not Path(os.path.realpath(path)).is_relative_to(own):
+            if not Path(os.path.realpath(path)).is_relative_to(run_path):
                 raise RunFolderError(
                     f"{path} is a symbolic link to {os.readlink(path)}, and --resume writes and deletes nothing "
                     "through a link out of the run's folder. Put what it leads to in its place."
@@ -282,7 +282,7 @@ class RunFolder:
             )
 
     def _check_start(self, name: str, initialize_from: str | None, init_path: str | None) -> None:
-        """What `initial_checkpoint` will find, without its warnings."""
+        """Raise CheckpointError if `initial_checkpoint` will find nothing, without its warnings."""
         try:
             self.initial_checkpoint(name, initialize_from, init_path, quiet=True)
         except CheckpointError as error:
@@ -291,7 +291,7 @@ class RunFolder:
             raise CheckpointError(f"behaviors.{name}.init_path: {error}") from None
 
     def _check_places(self, behaviors: Iterable[str]) -> None:
-        """What the run writes at its end is no folder now, and the other way round."""
+        """Raise RunFolderError if a file of the run's end is a folder now, or the other way round."""
         for path in (self.configuration, self.timers, *map(self.final_onnx, behaviors)):
             if path.is_dir():
                 raise RunFolderError(f"{path} is a folder where the run writes a file. Move it away.")
@@ -300,7 +300,7 @@ class RunFolder:
                 raise RunFolderError(f"{path} is no folder, but the run writes into one of that name. Move it away.")
 
     def _check_writable(self) -> None:
-        """A small file is really written and removed, because permission bits alone do not tell (networks, Windows)."""
+        """Write and remove a small file, because permission bits alone do not tell (networks, Windows)."""
         folder = files.nearest_existing(self.path)
         with files.reported(self.path), tempfile.NamedTemporaryFile(dir=folder, prefix=".jaxrl-probe-") as probe:
             probe.write(bytes(4096))

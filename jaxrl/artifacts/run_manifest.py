@@ -1,4 +1,4 @@
-"""`run_logs/manifest.json`: of what source, with which packages and on what machine a run was made.
+"""`run_logs/manifest.json`: source, packages and machine with which a run was made.
 
     {"starts": [{"time": ..., "command": [...], "working_directory": {"commit": ..., "changed": false}, ...}]}
 
@@ -24,7 +24,7 @@ from jaxrl.artifacts.files import ArtifactError
 
 MANIFEST = "manifest.json"
 _SECONDS = 5.0
-"""For git; a clone of a large game may take longer, and is then not told of."""
+"""Longest wait for git; a clone of a large game may take longer, and is then left out."""
 _NO_HELPERS = ("-c", "core.fsmonitor=false", "--no-optional-locks")  # asks nobody, writes nothing
 
 
@@ -38,7 +38,7 @@ def write(logs: Path, devices: Sequence[str], *, resume: bool) -> None:
 
 
 def start(devices: Sequence[str]) -> dict[str, Any]:
-    """What this process runs from and on, as plain values.
+    """Describe source, packages and machine of this process, as plain values.
 
     `working_directory` and `jaxrl` are the clones of git in which the run was started and in which jaxrl lies, None
     where they are none; `changed`: whether a file of it differs from its commit. `packages`: all that are installed.
@@ -59,20 +59,20 @@ def start(devices: Sequence[str]) -> dict[str, Any]:
 
 
 def packages() -> dict[str, str]:
-    """Versions by name of everything that is installed, in alphabetical order."""
-    found = dict(_name_and_version(package) for package in metadata.distributions())
-    return dict(sorted(((name, of) for name, of in found.items() if name), key=lambda entry: entry[0].lower()))
+    """Return the versions of all installed packages by name, in alphabetical order."""
+    versions = dict(_name_and_version(package) for package in metadata.distributions())
+    return dict(sorted(((name, of) for name, of in versions.items() if name), key=lambda entry: entry[0].lower()))
 
 
 def _name_and_version(package: metadata.Distribution) -> tuple[str, str]:
-    """Of its first lines alone: `package.name` parses all of its description, 0.1 s for 180 packages."""
+    """Read name and version in the first lines: `package.name` parses the whole description, 0.1 s for 180 packages."""
     head = (package.read_text("METADATA") or package.read_text("PKG-INFO") or "").partition("\n\n")[0]
     fields = dict(line.split(": ", 1) for line in head.splitlines() if line.startswith(("Name: ", "Version: ")))
     return fields.get("Name", ""), fields.get("Version", "")
 
 
 def git_state(folder: Path, tracked: str | None = None) -> dict[str, Any] | None:
-    """Commit of the clone in which `folder` lies, and whether files that it tracks differ from it; None without one.
+    """Return the commit of the clone with `folder`, and whether tracked files differ from it; None without a clone.
 
     `tracked`: a file in the folder that the clone must know; an installed package in somebody's clone is none of it.
     """
@@ -86,12 +86,12 @@ def git_state(folder: Path, tracked: str | None = None) -> dict[str, Any] | None
 
 
 def _starts(path: Path) -> list[Any]:
-    """Those that are noted; none of a run that noted none, or whose file is damaged."""
+    """Read the starts noted so far; none if the run noted none, or its file is damaged."""
     try:
-        found = files.read_json(path)
+        manifest = files.read_json(path)
     except ArtifactError:
         return []
-    starts = found.get("starts")
+    starts = manifest.get("starts")
     return starts if isinstance(starts, list) else []
 
 

@@ -32,13 +32,13 @@ LESSON = "lesson_num"
 ELO = "elo"
 """Entry of a behavior with self_play: the learner's rating."""
 GROUP_REWARDS = "group_rewards"
-"""Entry of a behavior of which a team has been paid together: from then on that is shown, also where it is 0."""
+"""Entry of a behavior whose team had a group reward: from then on group rewards are shown, also where they are 0."""
 STOP = "stop"
-"""Entry of a behavior with rules that end its training: by tag, how often the value was reached, by seed."""
+"""Entry of a behavior with stop rules: by tag, how often the value was reached, by seed."""
 BEST_CHECKPOINT = "best_checkpoint"
 """Entry of a behavior with keep_best: like one of CHECKPOINTS, with the statistic, its value and whose seed it was."""
 RECORDS = "records"
-"""Entry of a behavior with records elsewhere (W&B, MLflow): what continuations are known by there, by seed."""
+"""Entry of a behavior with records elsewhere (W&B, MLflow): the identity of its continuations there, by seed."""
 DAMAGED = ".damaged"
 """Ending of the name under which a file that cannot be read is kept."""
 
@@ -62,7 +62,7 @@ class _Rule(BaseModel):
 
 
 class _Entries(BaseModel):
-    """What is read again of one behavior or environment parameter; the rest is kept as it is."""
+    """Entries of one behavior or environment parameter that are read again; others are kept as they are."""
 
     checkpoints: list[_Saved] = []
     lesson_num: Annotated[int, Field(ge=0)] | list[Annotated[int, Field(ge=0)]] | None = None  # a list: by seed
@@ -81,7 +81,7 @@ _DOCUMENT = TypeAdapter(dict[str, _Entries])
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """The entries of the file by behavior, environment parameter and METADATA.
+    """Read the entries of the file by behavior, environment parameter and METADATA.
 
     Raises ArtifactError when it is not what jaxrl or ML-Agents writes; the text says what is wrong.
     """
@@ -95,7 +95,7 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 class TrainingStatus:
-    """The status of one run; every change is kept in memory until `write`. Threads may share it."""
+    """Status of one run; every change is kept in memory until `write`. Threads may share it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -126,7 +126,7 @@ class TrainingStatus:
             self._values = values | ({METADATA: named} if named else {})
 
     def get(self, category: str, key: str, default: Any = None) -> Any:
-        """One value, for example get("wall_height", LESSON, 0)."""
+        """Return one value, for example get("wall_height", LESSON, 0)."""
         with self._lock:
             return self._values.get(category, {}).get(key, default)
 
@@ -177,13 +177,13 @@ class TrainingStatus:
 
 
 def _set_aside(path: Path, error: ArtifactError) -> None:
-    """A status that cannot be read makes room for a new one."""
-    kept = path.with_name(path.name + DAMAGED)
-    with files.reported(kept):
-        unfinished.replace(path, kept)
+    """Rename a status file that cannot be read, to make room for a new one."""
+    damaged = path.with_name(path.name + DAMAGED)
+    with files.reported(damaged):
+        unfinished.replace(path, damaged)
     _log.warning(
         "%s. It is kept as %s; lesson numbers and the list of checkpoints start from scratch.",
-        str(error).rstrip("."), kept.name,
+        str(error).rstrip("."), damaged.name,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Versions of this program and of what it stands on, for the metadata of the files it writes."""
+"""Versions of this program and its packages, for the metadata of the files it writes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def _version(package: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """ "<package>_version" of jaxrl, of all that its numbers depend on, and of Python."""
+    """Return "<package>_version" of jaxrl, of all packages that its numbers depend on, and of Python."""
     packages = {"jaxrl": "jaxrl", "mlagents_envs": "mlagents-envs"}
     packages |= {name: name for name in ("jax", "jaxlib", "flax", "optax", "numpy")}
-    found = {f"{name}_version": _version(package) for name, package in packages.items()}
-    return found | {"python_version": platform.python_version()}
+    package_versions = {f"{name}_version": _version(package) for name, package in packages.items()}
+    return package_versions | {"python_version": platform.python_version()}
 
 
 def version_line() -> str:
-    """jaxrl, mlagents-envs, communicator API and jax in one line."""
+    """Return jaxrl, mlagents-envs, communicator API and jax in one line."""
     found = versions()
     return (
         f"jaxrl {found['jaxrl_version']}, mlagents-envs {found['mlagents_envs_version']}, "

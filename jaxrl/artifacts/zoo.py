@@ -1,6 +1,6 @@
-"""The trained policies that come with jaxrl: folders `zoo/NAME` with a checkpoint, an ONNX file and a card. No JAX.
+"""Trained policies that come with jaxrl: folders `zoo/NAME` with a checkpoint, an ONNX file and a card. No JAX.
 
-    zoo/NAME/card.json                         what it is, how it was made, what it earns
+    zoo/NAME/card.json                         its task, command and returns
     zoo/NAME/<Behavior>.onnx                   for Unity, or any runtime
     zoo/NAME/<Behavior>/<Behavior>-<step>/     a checkpoint that holds the policy alone, no optimizer and no critic
 
@@ -29,7 +29,7 @@ class _Part(BaseModel):
 
 
 class Curve(_Part):
-    """A statistic of the training."""
+    """Statistic of the training."""
 
     tag: str  # of TensorBoard
     steps: tuple[int, ...]  # ascending
@@ -53,7 +53,7 @@ class Evaluation(_Part):
 
 
 class Card(_Part):
-    """All there is to know of a policy."""
+    """Description of a policy."""
 
     name: str
     about: str  # the task in one sentence
@@ -68,12 +68,12 @@ class Card(_Part):
 
     @property
     def folder(self) -> Path:
-        """Where it lies; reads as the results folder of a run."""
+        """Folder of the policy; reads as the results folder of a run."""
         return carried("zoo") / self.name
 
     @property
     def onnx(self) -> Path:
-        """The ONNX file."""
+        """ONNX file of the policy."""
         return self.folder / f"{self.behavior}.onnx"
 
     @property
@@ -83,12 +83,12 @@ class Card(_Part):
 
 
 def cards() -> list[Card]:
-    """All, by name. Raises ArtifactError for an installation without them, or a card that cannot be read."""
+    """Read all cards, by name. Raises ArtifactError for an installation without them, or a card that cannot be read."""
     return [_read(path) for path in sorted(carried("zoo").glob(f"*/{CARD}"))]
 
 
 def card(name: str) -> Card:
-    """The one called `name`. Raises JaxrlError, with the nearest names, and as `cards`."""
+    """Read the card called `name`. Raises JaxrlError, with the nearest names, and as `cards`."""
     path = carried("zoo") / name / CARD
     names = [found.parent.name for found in carried("zoo").glob(f"*/{CARD}")]
     if name not in names:
@@ -97,7 +97,7 @@ def card(name: str) -> Card:
 
 
 def run_path(run: str | Path) -> Path:
-    """A run's results folder: that of a policy for `zoo:NAME`, else the path itself. Raises as `card`."""
+    """Return a run's results folder: that of a policy for `zoo:NAME`, else the path itself. Raises as `card`."""
     text = str(run)
     return card(text.removeprefix(PREFIX)).folder if text.startswith(PREFIX) else Path(run)
 

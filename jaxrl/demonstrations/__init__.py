@@ -1,4 +1,4 @@
-"""Demonstrations: what somebody did who knows the task, recorded as Unity's `.demo` files. No JAX here."""
+"""Demonstrations: recordings of an expert at the task, as Unity's `.demo` files. No JAX here."""
 
 from jaxrl.demonstrations.reading import Demonstration, decisions, read, remembered
 from jaxrl.demonstrations.records import DemonstrationError

@@ -1,6 +1,6 @@
-"""Rows that arrive in pieces, as one array per column: in memory while they are small, else in files that are mapped.
+"""Stores rows that arrive in pieces, as one array per column: small ones in memory, large ones in mapped files.
 
-The files lie in the results folder that `keep_in` has named, so that what is larger than memory is parsed once for all
+The files lie in the results folder that `keep_in` has named, so that a large recording is parsed once for all
 runs there; before that, in a folder that ends with the process. Nothing is ever written beside a demonstration.
 """
 
@@ -22,14 +22,14 @@ import numpy as np
 from jaxrl.regular_files import open_regular, read_regular
 
 LARGE = 128 * 2**20
-"""Bytes of all columns up to which they are held in memory."""
+"""Largest size of all columns, in bytes, at which they are held in memory."""
 FOLDER = ".demonstrations"
 _DOCUMENT = "columns.json"
 _results: list[Path] = []
 
 
 def keep_in(results_dir: str | Path) -> None:
-    """Large columns of files that are read from now on lie in this results folder, in `.demonstrations`."""
+    """Store large columns of files that are read from now on in this results folder, in `.demonstrations`."""
     _results[:] = [Path(results_dir)]
 
 
@@ -44,12 +44,12 @@ def place_of(path: str | Path, reading: object, version: object) -> Path:
 
 
 def passing_place() -> Path:
-    """Folder of columns that nobody else asks for; it ends with the process."""
+    """Return a folder for columns that nobody else asks for; it ends with the process."""
     return _of_process() / uuid4().hex
 
 
 class Columns:
-    """A writer of columns. `folder`: where their files will be, if they are large; `rows`: how many it has."""
+    """Writer of columns. `folder`: where their files will be, if they are large; `rows`: how many it has."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -60,7 +60,7 @@ class Columns:
         self.rows = self._bytes = 0
 
     def add(self, piece: Sequence[np.ndarray]) -> None:
-        """The next rows: [n, ...] of each column, always of the same dtypes and shapes. Raises OSError."""
+        """Add the next rows: [n, ...] of each column, always of the same dtypes and shapes. Raises OSError."""
         self._like = [(x.dtype.str, x.shape[1:]) for x in piece]
         self.rows += len(piece[0])
         self._bytes += sum(x.nbytes for x in piece)
@@ -69,7 +69,7 @@ class Columns:
             self._write()
 
     def close(self) -> list[np.ndarray]:
-        """All rows of each column. Raises OSError."""
+        """Finish writing and return all rows of each column. Raises OSError."""
         if self._draft is None:
             return [np.concatenate(columns) for columns in zip(*self._pieces, strict=True)]
         for file in self._files:
@@ -83,13 +83,13 @@ class Columns:
             self._draft.rename(self._folder)
         except OSError:  # another process was faster
             shutil.rmtree(self._draft, ignore_errors=True)
-        found = written(self._folder)
-        if found is None:
+        columns_on_disk = written(self._folder)
+        if columns_on_disk is None:
             raise OSError(f"{self._folder} cannot be written")
-        return found
+        return columns_on_disk
 
     def discard(self) -> None:
-        """Nothing is left of them."""
+        """Delete everything written."""
         for file in self._files:
             file.close()
         if self._draft is not None:
@@ -107,7 +107,7 @@ class Columns:
 
 
 def written(folder: Path) -> list[np.ndarray] | None:
-    """The columns in this folder, mapped; None: there are none."""
+    """Return the columns in this folder, mapped; None: there are none."""
     try:
         document = json.loads(read_regular(folder / _DOCUMENT).decode("utf-8"))
         shapes = [(np.dtype(dtype), (document["rows"], *shape)) for dtype, shape in document["columns"]]

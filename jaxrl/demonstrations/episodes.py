@@ -16,7 +16,7 @@ from jaxrl.types import Action
 
 
 class Episode(NamedTuple):
-    """What one agent saw, did and was paid. Where neither flag is set the recording stops before the episode does."""
+    """Observations, actions and rewards of one agent. Without a flag the recording stops before the episode does."""
 
     obs: tuple[np.ndarray, ...]  # one per sensor, [T + 1, *shape]
     action: Action  # float32 [T, C], int32 [T, D]

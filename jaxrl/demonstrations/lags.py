@@ -1,7 +1,7 @@
-"""Whether the actions of a recording stand beside their observations or one record late, told by what they cause.
+"""Tells from their effects whether a recording's actions stand beside their observations or one record late.
 
 For pairs t and t + 1 of an episode, the change of each observed number is predicted by least squares: from what was
-seen and its change before, and from these together with actions, that of pair t (lag 0), that of pair t + 1 (lag 1), or
+observed and its change before, and from these together with actions, of pair t (lag 0), of pair t + 1 (lag 1), or
 both. A share is that of the error which the actions take away, in episodes that were not fitted, for the number with
 the largest share. Where observations alone leave nothing to explain, actions predict alone.
 
@@ -54,7 +54,7 @@ class Lags(NamedTuple):
 class _Transitions(NamedTuple):
     """Pairs t and t + 1 of n transitions."""
 
-    known: np.ndarray  # what is seen and the change that led to it, zeros where an episode begins, float64 [n, 2 K]
+    known: np.ndarray  # observed numbers and the change that led to them, 0 where an episode begins, float64 [n, 2 K]
     change: np.ndarray  # [n, K]
     actions: tuple[np.ndarray, np.ndarray]  # of pair t and of pair t + 1, branches one-hot, [n, F]
     half: np.ndarray  # bool [n]: either half is predicted with what is fitted to the other

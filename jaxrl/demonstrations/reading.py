@@ -1,4 +1,4 @@
-"""Demonstrations as training reads them: the decisions of a `.demo` file or of a folder of them.
+"""Reads demonstrations for training: the decisions of a `.demo` file or of a folder of them.
 
 Row t holds the observation and the action of decision t, its reward, and whether the episode ended with it. Of Unity's
 recordings the action is that of the pair behind the observation's, see `records`, unless `demo_actions` says otherwise.
@@ -37,9 +37,9 @@ from jaxrl.types import Action, ActionSpec, BehaviorSpec
 log = logging.getLogger(__name__)
 
 SHIPPED = "demo:"
-"""Before the name of demonstrations that come with jaxrl."""
+"""Prefix of the names of demonstrations that come with jaxrl."""
 AGENTS = 256
-"""Agents of one file that are followed at once. Behind more of them, whoever was silent longest counts as gone."""
+"""Most agents of one file that are followed at once; beyond it, the agent silent for longest counts as gone."""
 _EXPERTS = Path(__file__).parent / "experts"  # made by benchmarks/make_demonstrations.py
 
 

@@ -1,4 +1,4 @@
-"""Writing `.demo` files for this reader and that of ML-Agents: each action stands beside its observation."""
+"""Writes `.demo` files for jaxrl and ML-Agents: each action stands beside its observation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from jaxrl.envs.sensors import IMAGE_PROPERTIES
 from jaxrl.types import BehaviorSpec
 
 _NAME = 10
-"""Letters of the file's name in the header: with the largest of its numbers they fill its 33 bytes."""
+"""Letters of the file's name in the header: with its largest numbers they fill its 33 bytes."""
 
 _LEVEL = 1  # of compression: most of what it can save, in the least time
 
 
 class Pair(NamedTuple):
-    """What one agent saw, what it was paid for the decision before, and what it decided."""
+    """Observations of one agent, its reward for the decision before, and its decision."""
 
     obs: Sequence[np.ndarray]  # one per sensor, [*shape]; images uint8, which become PNG, or float32 from 0 to 1
     continuous: Sequence[float] = ()  # as the environment has it; nothing where the episode ended
@@ -36,9 +36,9 @@ class Pair(NamedTuple):
 
 
 def write(path: str | Path, behavior: str, spec: BehaviorSpec, pairs: Iterable[Pair]) -> int:
-    """A file of these pairs, whose folder is made. Returns how many there are.
+    """Write these pairs to a file, whose folder is made. Return the number of pairs.
 
-    It is there when all is in it: until then, and where something is raised, what was there before stays.
+    The write is atomic: until it is complete, and after an error, a former file stays.
 
     Raises DemonstrationError: arrays or actions that are not those of the spec, or a place that cannot be written to.
     """
@@ -80,13 +80,13 @@ def _message(path: Path, kinds: Any, spec: BehaviorSpec, pair: Pair, number: int
     info, sizes = message.agent_info, (spec.action.continuous_size, len(spec.action.discrete_branches))
     info.reward, info.group_reward = pair.reward, pair.group_reward
     info.done, info.max_step_reached, info.id = pair.done, pair.interrupted, pair.agent
-    given = list(pair.continuous), list(pair.discrete)
-    if pair.done and not any(given):
-        given = [0.0] * sizes[0], [0] * sizes[1]
-    if tuple(map(len, given)) != sizes:
-        raise DemonstrationError(f"{path}: pair {number}: an action of {tuple(map(len, given))} numbers, not {sizes}")
-    message.action_info.continuous_actions.extend(map(float, given[0]))
-    message.action_info.discrete_actions.extend(map(int, given[1]))
+    numbers = list(pair.continuous), list(pair.discrete)
+    if pair.done and not any(numbers):
+        numbers = [0.0] * sizes[0], [0] * sizes[1]
+    if tuple(map(len, numbers)) != sizes:
+        raise DemonstrationError(f"{path}: pair {number}: an action of {tuple(map(len, numbers))} numbers, not {sizes}")
+    message.action_info.continuous_actions.extend(map(float, numbers[0]))
+    message.action_info.discrete_actions.extend(map(int, numbers[1]))
     for sensor, x in zip(spec.observations, pair.obs, strict=True):
         if np.shape(x) != sensor.shape:
             raise DemonstrationError(f"{path}: pair {number}: {sensor.name!r} has {np.shape(x)}, not {sensor.shape}")
@@ -108,6 +108,6 @@ def _message(path: Path, kinds: Any, spec: BehaviorSpec, pair: Pair, number: int
 
 
 def _delimited(message: Any) -> bytes:
-    """With its length before it."""
+    """Encode a message with its length before it."""
     data = message.SerializeToString()
     return varint(len(data)) + data

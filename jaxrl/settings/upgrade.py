@@ -286,12 +286,10 @@ def today(section: Mapping[str, Any], path: str, notes: list[str]) -> dict[str, 
 
 
 def is_curriculum(section: Any) -> bool:
-    """Return whether a section is the curriculum of one behavior."""
     return isinstance(section, Mapping) and set(section) >= _CURRICULUM
 
 
 def is_sampler(section: Any) -> bool:
-    """Return whether a section is the sampler of one parameter."""
     return isinstance(section, Mapping) and any(key in section for key in _TYPES)
 
 

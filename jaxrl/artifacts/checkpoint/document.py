@@ -1,4 +1,4 @@
-"""`checkpoint.json`: what the arrays beside it are. Read as a stranger's file, since users open and edit it. No JAX."""
+"""`checkpoint.json`: a description of the arrays beside it. Checked strictly, since users open and edit it. No JAX."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CheckpointError(ArtifactError):
 
 
 class DamagedError(CheckpointError):
-    """What lies on disk is not what was written; `why` says in a few words what differs."""
+    """A file on disk differs from the file that was written; `why` says in a few words how."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(
@@ -45,7 +45,7 @@ class DamagedError(CheckpointError):
 
 
 class CheckpointInfo(NamedTuple):
-    """What checkpoint.json says about the arrays beside it."""
+    """Contents of checkpoint.json: a description of the arrays beside it."""
 
     behavior: str
     step: int
@@ -105,7 +105,7 @@ def verify(path: Path) -> None:
 
 
 def read_info(path: Path) -> CheckpointInfo:
-    """What the checkpoint at `path` holds.
+    """Read the description of the checkpoint at `path`.
 
     Raises DamagedError when its checkpoint.json is not what jaxrl writes, CheckpointError for a newer format.
     """
@@ -114,13 +114,13 @@ def read_info(path: Path) -> CheckpointInfo:
 
 
 def written_by(versions: Mapping[str, str]) -> str:
-    """A sentence behind an error, with a space before it, where another version of jaxrl wrote the file; else ""."""
+    """Return a sentence to append to an error, " It was ...", if another version of jaxrl wrote the file; else ""."""
     theirs, ours = versions.get("jaxrl_version"), current()["jaxrl_version"]
     return f" It was written by jaxrl {theirs}, this is {ours}." if theirs and theirs != ours else ""
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The checked document of the checkpoint at `path`."""
+    """Read and check the document of the checkpoint at `path`."""
     try:
         document = files.read_json(path / METADATA)
     except ArtifactError as error:

@@ -1,6 +1,6 @@
-"""Policies of earlier selves on disk: `<run>/<Behavior>/self_play/<SHA-256>.npz`, written once for all checkpoints.
+"""Opponent snapshots on disk: `<run>/<Behavior>/self_play/<SHA-256>.npz`, written once for all checkpoints.
 
-A checkpoint names those that it needs, and a file is called after its content: one that is damaged is found, and two
+A checkpoint names the files that it needs, and a file is named by its content's hash: damage is found, and two
 checkpoints with one snapshot share its file. The folder may be somebody else's: a file is read up to the size of the
 policy, and only files with such names are deleted.
 """
@@ -28,11 +28,11 @@ from jaxrl.regular_files import read_regular
 FOLDER = "self_play"
 ENDING = ".npz"
 _ENTRY_BYTES = 1024
-"""What a zip and NumPy write around an array, its name twice apart."""
+"""Bytes that a zip and NumPy write around an array, without its name, which is written twice."""
 
 
 def pack(policy: Any) -> tuple[str, bytes]:
-    """The name and the bytes of the file of a pytree of arrays; equal arrays give equal names."""
+    """Return the name and the bytes of the file of a pytree of arrays; equal arrays give equal names."""
     stream = io.BytesIO()
     arrays = {path: np.ravel(x).view(np.uint8) for path, x in trees.to_arrays(policy).items()}
     np.savez(stream, allow_pickle=False, **arrays)
@@ -40,12 +40,12 @@ def pack(policy: Any) -> tuple[str, bytes]:
 
 
 def is_there(folder: Path, name: str) -> bool:
-    """Whether the behavior's folder `folder` has this file."""
+    """Return whether the behavior's folder `folder` has this file."""
     return (folder / FOLDER / name).is_file()
 
 
 def write(folder: Path, packed: Mapping[str, bytes]) -> None:
-    """Files by name that the behavior's folder `folder` does not have yet. Raises ArtifactError."""
+    """Write those files, by name, that the behavior's folder `folder` does not have yet. Raises ArtifactError."""
     for name, content in packed.items():
         with files.writing(folder / FOLDER / name) as file:
             file.write(content)
@@ -59,7 +59,7 @@ def check(folder: Path, state: Mapping[str, Any], template: Any) -> None:
 
 
 def read(folder: Path, name: str, template: Any) -> Any:
-    """A policy in the form of `template`. Raises CheckpointError for a file that is missing, damaged or of others."""
+    """Read a policy in the form of `template`. Raises CheckpointError for a missing, damaged or foreign file."""
     leaves = trees.leaves_of(template)
     return trees.rebuild(template, _arrays(folder / FOLDER / name, leaves), leaves)
 
@@ -67,7 +67,7 @@ def read(folder: Path, name: str, template: Any) -> Any:
 def prune(folder: Path) -> None:
     """Delete files of the behavior's folder `folder` that none of its checkpoints names any more.
 
-    None where a checkpoint cannot be read. Raises ArtifactError.
+    Deletes none where a checkpoint cannot be read. Raises ArtifactError.
     """
     written = [path for path in (folder / FOLDER).glob(f"*{ENDING}") if re.fullmatch(SNAPSHOT_NAME, path.name)]
     try:
@@ -82,7 +82,7 @@ def prune(folder: Path) -> None:
 
 
 def _named(state: Mapping[str, Any]) -> set[str]:
-    """Names of the files that a side of the game needs."""
+    """Return the names of the files that one behavior's state of self-play needs."""
     exploiters = [each for of in state.get("league", ()) for each in of["playing"].values()]
     names = {each["weights"] for each in (*state["snapshots"], *state["playing"].values(), *exploiters)}
     return {name for name in names if name is not None}

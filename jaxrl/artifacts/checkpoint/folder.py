@@ -1,12 +1,12 @@
-"""Where checkpoints lie on disk: names, the pointer to the latest, cleaning and removal of old ones. No JAX.
+"""Folders of checkpoints: their names, the pointer to the latest, cleaning and removal of old ones. No JAX.
 
     <run>/<Behavior>/<Behavior>-<step>/arrays/           the arrays (orbax)
-    <run>/<Behavior>/<Behavior>-<step>/checkpoint.json   what they are; its presence says that the folder is complete
+    <run>/<Behavior>/<Behavior>-<step>/checkpoint.json   their description; without it the folder is incomplete
     <run>/<Behavior>/<Behavior>-<step>/manifest.json     size and SHA-256 of the other files
     <run>/<Behavior>/<Behavior>-<step>.onnx              the policy of that step
     <run>/<Behavior>/<Behavior>-<step>-member<i>.onnx    instead, of each member of a team (share_policy: false)
     <run>/<Behavior>/<Behavior>-best/, -best.onnx        likewise, of the moment of the best statistic (keep_best)
-    <run>/<Behavior>/replay/                             what an algorithm stores (see replay.py), of the latest alone
+    <run>/<Behavior>/replay/                             replay of an algorithm (see replay.py), of the latest alone
     <run>/<Behavior>/checkpoint                          JSON: which folder is the latest
 
 ML-Agents writes `<Behavior>-<step>.pt` and `checkpoint.pt` (PyTorch) in the same places.
@@ -36,71 +36,71 @@ POINTER = "checkpoint"
 REPLAY, REPLAY_BEFORE = "replay", "replay-before"
 MEMBER = "-member"
 BEST = "best"
-"""In the place of a step. Nothing is resumed from this checkpoint, and `prune` does not see it."""
+"""Stands in place of a step. No run resumes from this checkpoint, and `prune` does not see it."""
 
 _log = logging.getLogger(__name__)
 
 
 class Found(NamedTuple):
-    """One complete checkpoint on disk."""
+    """Complete checkpoint on disk."""
 
     step: int
     path: Path
 
 
 class Choice(NamedTuple):
-    """Which checkpoint a run is continued from, and what was passed over for it."""
+    """Checkpoint that a run continues from, and the checkpoints passed over for it."""
 
     path: Path | None  # None: there is no checkpoint at all
     passed: tuple[str, ...]  # one text for each thing that is not as it should be
 
 
 def checkpoint_path(folder: Path, step: int | str) -> Path:
-    """Folder of the checkpoint of `step`, or of BEST, in the behavior's folder `<run>/<Behavior>`."""
+    """Return the folder of the checkpoint of `step`, or of BEST, in the behavior's folder `<run>/<Behavior>`."""
     return folder / f"{folder.name}-{step}"
 
 
 def onnx_path(folder: Path, step: int | str) -> Path:
-    """ONNX file of the checkpoint of `step`, or of BEST."""
+    """Return the ONNX file of the checkpoint of `step`, or of BEST."""
     return folder / f"{folder.name}-{step}.onnx"
 
 
 def of_members(exported: Path, places: int | None) -> list[Path]:
-    """The ONNX files in the place of one where so many members of a team have a policy each; None: that one."""
+    """Return the ONNX files of a team whose `places` members have a policy each; None: the one file `exported`."""
     if places is None:
         return [exported]
     return [exported.with_name(f"{exported.stem}{MEMBER}{i}{exported.suffix}") for i in range(places)]
 
 
 def exported_files(exported: Path) -> list[Path]:
-    """Those of `of_members` that are there, or that one."""
-    found = exported.parent.glob(f"{glob.escape(exported.stem)}{MEMBER}[0-9]*{exported.suffix}")
-    return sorted(found) or [exported]
+    """Return the files of `of_members` that exist; without any, the one file `exported`."""
+    members = exported.parent.glob(f"{glob.escape(exported.stem)}{MEMBER}[0-9]*{exported.suffix}")
+    return sorted(members) or [exported]
 
 
 def checkpoints(folder: Path) -> list[Found]:
-    """All complete checkpoints of a behavior's folder, oldest (lowest step) first; empty when it does not exist."""
+    """List the complete checkpoints of a behavior's folder, lowest step first; empty when it does not exist."""
     return _marked(folder, METADATA)
 
 
 def behaviors_of(run: Path) -> list[str]:
-    """Behaviors of which a run's folder holds complete checkpoints, by name; none where there is no such folder."""
+    """List the behaviors with complete checkpoints in a run's folder, by name; none if there is no such folder."""
     return sorted(path.name for path in run.iterdir() if checkpoints(path)) if run.is_dir() else []
 
 
 def choose(folder: Path) -> Choice:
-    """The checkpoint to continue from: the one that `<Behavior>/checkpoint` points at, or the best in its place.
+    """Choose the checkpoint to continue from: the one that `<Behavior>/checkpoint` points at, or the best instead.
 
     A damaged one is passed over for the one before it. A pointer that is missing, damaged or names a folder that is
     gone (the run was killed in between) stands for the newest. Raises CheckpointError when all are damaged.
     """
     # All that was a complete checkpoint once: one of its two JSON files may be gone.
-    found = sorted({*_marked(folder, METADATA), *_marked(folder, MANIFEST)})
-    if not found:
+    candidates = sorted({*_marked(folder, METADATA), *_marked(folder, MANIFEST)})
+    if not candidates:
         return Choice(None, ())
-    pointed = _pointed(folder, found)
+    pointed = _pointed(folder, candidates)
     passed = [] if pointed else [f"{folder / POINTER} does not name a complete checkpoint"]
-    newest_first = found[::-1]
+    newest_first = candidates[::-1]
     if pointed is not None:
         newest_first.sort(key=lambda item: (item.step > pointed.step, -item.step))
     for item in newest_first:
@@ -116,7 +116,7 @@ def choose(folder: Path) -> Choice:
 
 
 def latest(folder: Path) -> Path | None:
-    """`choose`, with one warning for all that was passed over; None when the folder holds no checkpoint at all."""
+    """Return the choice of `choose`, with one warning for all that was passed over; None without any checkpoint."""
     choice = choose(folder)
     if choice.passed and choice.path is not None:
         _log.warning("%s; using %s.", "; ".join(choice.passed), choice.path.name)
@@ -124,7 +124,7 @@ def latest(folder: Path) -> Path | None:
 
 
 def require_latest(folder: Path) -> Path:
-    """`latest`, or a CheckpointError that says why there is nothing to load and what to do."""
+    """Return `latest`, or raise a CheckpointError that says why there is nothing to load and what to do."""
     return latest(folder) or _nothing(folder)
 
 
@@ -141,7 +141,7 @@ def _nothing(folder: Path) -> NoReturn:
 
 
 def resolve(path: Path, *, quiet: bool = False) -> Path:
-    """The checkpoint folder that a path given by the user means (`init_path`, `--initialize-from`).
+    """Return the checkpoint folder that a path given by the user means (`init_path`, `--initialize-from`).
 
     Accepts a checkpoint folder, the pointer file `checkpoint`, or a behavior's folder. `quiet`: warnings are left to
     whoever loads it. Raises CheckpointError, also for a damaged checkpoint if it is the one that was named.
@@ -250,14 +250,14 @@ def _remove(path: Path, exported: Path | None = None) -> None:
 
 
 def _marked(folder: Path, name: str) -> list[Found]:
-    """Folders of checkpoints that hold a file `name`, oldest (lowest step) first."""
+    """List the folders of checkpoints that hold a file `name`, oldest (lowest step) first."""
     pattern = re.compile(re.escape(folder.name) + r"-(\d+)")
     names = ((pattern.fullmatch(path.parent.name), path.parent) for path in folder.glob(f"*/{name}"))
     return sorted(Found(step=int(match[1]), path=path) for match, path in names if match)
 
 
 def _pointed(folder: Path, found: Sequence[Found]) -> Found | None:
-    """The one of `found` that the pointer names; None when it names none or cannot be read."""
+    """Return the checkpoint in `found` that the pointer names; None when it names none or cannot be read."""
     try:
         name = files.read_json(folder / POINTER).get("folder")
     except ArtifactError:

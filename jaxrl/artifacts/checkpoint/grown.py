@@ -1,9 +1,9 @@
-"""Weights of a behavior that has other sensors now: what belongs to the old ones keeps its place.
+"""Adapts weights of a behavior whose sensors have changed: weights of the old sensors keep their meaning.
 
-Sensors are found again by name, then by shape. Inputs that are new begin with weights of zero: whatever is seen there,
-networks give what they gave before, until they have learned otherwise; not where more entities stand beside others,
-which one attention weighs. Of a vector that has grown the first numbers are the old ones (AddObservation behind the
-others), in a stack those of each frame.
+Sensors are matched by name, then by shape. New inputs begin with weights of zero: whatever is seen there,
+networks compute their former outputs, until they have learned otherwise. New entities beside others are an exception:
+one attention weighs all. The first numbers of a vector that has grown are the old ones (AddObservation behind the
+others); in a stack, the first numbers of each frame.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import BehaviorSpec, ObservationSpec
 
 KEPT_COUNT = 2**14
-"""Observations that statistics of a vector count for at most when it grows: what is new there is soon known as well."""
+"""Largest count of observations in the statistics of a vector that grows: statistics of its new numbers adapt soon."""
 _SIZE = re.compile(r"StackingSensor_size\d+_|size\d+")  # ML-Agents: VectorSensor_size8, and with frames
 _STACK = re.compile(r"StackingSensor_size(\d+)_")
 
 
 class Grown(NamedTuple):
-    """A checkpoint as if the behavior had always had the sensors of today."""
+    """Checkpoint as if the behavior had always had today's sensors."""
 
     leaves: Leaves
     arrays: Mapping[str, Any]
     anew: frozenset[str]  # leaves of today that belong to new sensors alone
-    told: str  # what was copied and what begins anew
+    told: str  # text that lists copied and new weights
 
 
 def grown(
     saved: Leaves, arrays: Mapping[str, Any], wanted: Leaves, old: BehaviorSpec, new: BehaviorSpec, net: NetworkSettings
 ) -> Grown:
-    """The leaves `saved` of networks for `old`, rearranged for `new`.
+    """Rearrange the leaves `saved` of networks for `old`, so that they fit `new`.
 
     Leaves that do not fit for another reason than their sensors stay as they are.
     """
@@ -63,7 +63,7 @@ def grown(
 
 
 class _Move:
-    """From the networks for `old` to those for `new`."""
+    """Map from leaves and inputs of the networks for `new` to those of the networks for `old`."""
 
     def __init__(self, old: BehaviorSpec, new: BehaviorSpec, net: NetworkSettings) -> None:
         self._old, self._new = old.observations, new.observations
@@ -82,7 +82,7 @@ class _Move:
         self._goals = self._encoding(*([p for p in of if p[0] in its] for of, its in zip(alone, goals, strict=True)))
 
     def origin(self, path: str) -> str | None:
-        """Where the leaf stood before; None: it belongs to a new sensor."""
+        """Return the leaf's path in the checkpoint; None: it belongs to a new sensor."""
         words = path.split("/")
         for at, word in enumerate(words[:-1]):
             if word == "connectors":  # which sensor each of their statistics is of, they alone know
@@ -105,7 +105,7 @@ class _Move:
     def value(
         self, path: str, before: np.ndarray, shape: Sequence[int], arrays: Mapping[str, Any], wanted: Leaves
     ) -> np.ndarray:
-        """The leaf as it is now, or as it was where it does not depend on the sensors."""
+        """Return the leaf rearranged for today, or `before` where it does not depend on the sensors."""
         *_, owner, name = path.split("/")
         if name in ("mean", "m2", "count") and "/normalizer/" in path:
             old, new = (of[i] for of, i in ((self._old, self._places[int(owner)]), (self._new, int(owner))))
@@ -130,7 +130,7 @@ class _Move:
         return after.reshape(*after.shape[:-2], -1) if made else after
 
     def told(self, widened: Sequence[str], anew: set[str]) -> str:
-        """In words, by sensor and by layer."""
+        """Describe copied and new weights in words, by sensor and by layer."""
         known = [f"{sensor.name} {list(sensor.shape)}" for i, sensor in enumerate(self._new) if i in self._places]
         fresh = [f"{sensor.name} {list(sensor.shape)}" for i, sensor in enumerate(self._new) if i not in self._places]
         lost = [s.name for i, s in enumerate(self._old) if i not in self._places.values()]
@@ -143,7 +143,7 @@ class _Move:
         )
 
     def _inputs(self, path: str, before: int, now: int, wanted: Leaves) -> list[int] | None:
-        """For each input of a layer that reads encodings its place before, -1 for a new one; None for other layers."""
+        """Return for each input of a layer that reads encodings its former place, or -1; None for other layers."""
         (old, new), (network, _, _) = self._widths, path.rpartition("body/layer_0/kernel")
         if path.endswith("encoder/entities/self/kernel"):
             return self._own
@@ -167,47 +167,47 @@ class _Move:
         return self._repeated([1] * (now // (new + 1)), before)  # every member with a flag
 
     def _repeated(self, behind: Sequence[int], before: int) -> list[int] | None:
-        """Encodings, one after the other, with so many other inputs behind each; None: those before were others."""
-        found, start = [], 0
+        """Return places for several encodings with so many other inputs behind each; None if `before` differs."""
+        places, start = [], 0
         for more in behind:
-            found += [origin + start if origin >= 0 else -1 for origin in self._columns]
+            places += [origin + start if origin >= 0 else -1 for origin in self._columns]
             start += self._widths[0]
-            found += range(start, start + more)
+            places += range(start, start + more)
             start += more
-        return found if start == before else None
+        return places if start == before else None
 
     def _encoding(self, old: Sequence[tuple[int | str, int]], new: Sequence[tuple[int | str, int]]) -> list[int]:
-        """For each column of an encoding its place before, -1 for new ones."""
+        """Return the former place of each column of an encoding, -1 for new ones."""
         starts, start = {}, 0
         for key, width in old:
             starts[key] = start
             start += width
-        found: list[int] = []
+        places: list[int] = []
         for key, width in new:
             before = self._places.get(key) if isinstance(key, int) else key
             if before not in starts:
-                found += [-1] * width
+                places += [-1] * width
                 continue
             inside = list(range(width))
             if isinstance(key, int) and isinstance(before, int) and kind_of(self._new[key]) == "vector":
                 inside = _numbers(self._old[before], self._new[key])
-            found += [starts[before] + i if i >= 0 else -1 for i in inside]
-        return found
+            places += [starts[before] + i if i >= 0 else -1 for i in inside]
+        return places
 
 
 def matched(old: Sequence[ObservationSpec], new: Sequence[ObservationSpec]) -> dict[int, int]:
-    """By the place of a sensor now, its place before; new ones are missing.
+    """Return the former place of each sensor, by its place now; new sensors are missing.
 
     By name first, then by name without the size that it tells, then by shape. Only vectors may have another size.
     """
-    found: dict[int, int] = {}
+    places: dict[int, int] = {}
     for alike in (lambda sensor: sensor.name, lambda sensor: _SIZE.sub("", sensor.name), lambda sensor: sensor.shape):
         for i, sensor in enumerate(new):
-            free = (j for j, before in enumerate(old) if j not in found.values() and _comparable(before, sensor))
-            place = None if i in found else next((j for j in free if alike(old[j]) == alike(sensor)), None)
+            free = (j for j, before in enumerate(old) if j not in places.values() and _comparable(before, sensor))
+            place = None if i in places else next((j for j in free if alike(old[j]) == alike(sensor)), None)
             if place is not None:
-                found[i] = place
-    return found
+                places[i] = place
+    return places
 
 
 def _comparable(old: ObservationSpec, new: ObservationSpec) -> bool:
@@ -216,7 +216,7 @@ def _comparable(old: ObservationSpec, new: ObservationSpec) -> bool:
 
 
 def _numbers(old: ObservationSpec, new: ObservationSpec) -> list[int]:
-    """For each number of a vector its place before, -1 for new ones. The newest frame of a stack is its last one."""
+    """Return the former place of each number of a vector, -1 for new ones. The newest frame of a stack is its last."""
     frames = [int(found[1]) if (found := _STACK.match(sensor.name)) else 1 for sensor in (old, new)]
     if old.shape[0] % frames[0] or new.shape[0] % frames[1]:
         frames = [1, 1]
@@ -229,7 +229,7 @@ def _numbers(old: ObservationSpec, new: ObservationSpec) -> list[int]:
 
 
 def _statistic(name: str, before: np.ndarray, count: np.ndarray, columns: Sequence[int]) -> np.ndarray:
-    """Mean, M2 or count of a vector: the old numbers are shown as before, new ones as they are until more is known.
+    """Compute mean, M2 or count of a vector: old numbers keep theirs, new ones begin with mean 0 and deviation 1.
 
     M2 and count are divided by one power of two, which changes no quotient.
     """
@@ -238,7 +238,7 @@ def _statistic(name: str, before: np.ndarray, count: np.ndarray, columns: Sequen
         return (before * share).astype(before.dtype)
     usual = np.zeros(1, before.dtype) if name == "mean" else (count * share)[..., None]
     old = before if name == "mean" else before * share
-    after = np.broadcast_to(usual, (*before.shape[:-1], len(columns))).astype(before.dtype)
-    kept = [i for i, origin in enumerate(columns) if origin >= 0]
-    after[..., kept] = old[..., [columns[i] for i in kept]]
-    return after
+    statistic = np.broadcast_to(usual, (*before.shape[:-1], len(columns))).astype(before.dtype)
+    copied = [i for i, origin in enumerate(columns) if origin >= 0]
+    statistic[..., copied] = old[..., [columns[i] for i in copied]]
+    return statistic

@@ -1,4 +1,4 @@
-"""Which of the two training loops wrote a checkpoint: a run is resumed by its own loop alone. No JAX.
+"""Checks which of the two training loops wrote a checkpoint: a run is resumed by its own loop alone. No JAX.
 
 A checkpoint of the compiled loop holds its environments, and all seeds, beside the learner; one of the host loop holds
 how many decisions were made. Neither can continue from the other's, but either can start from the other's weights.
@@ -13,19 +13,19 @@ from jaxrl.artifacts.checkpoint.document import CheckpointError, DamagedError, r
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 
 OF_RUN = SEEDS, AREAS, FIRST_SEED = "seeds", "num_areas", "first_seed"
-"""What the compiled loop alone notes beside a behavior's settings: numbers of seeds and areas, and the first seed."""
+"""Keys that only the compiled loop notes beside a behavior's settings: numbers of seeds and areas, the first seed."""
 LESSONS = "lessons"
-"""Where there is a curriculum: the `Lessons.state` of each seed. Noted by the compiled loop and by exact runs."""
+"""Key of the `Lessons.state` of each seed, if there is a curriculum. Noted by the compiled loop and by exact runs."""
 MOMENT = "moment"
-"""What exact runs of the host loop note: step and decisions of every behavior at the moment, by name."""
+"""Key of exact runs of the host loop: step and decisions of every behavior at the moment, by name."""
 SELF_PLAY = "self_play_state"
-"""A behavior's side of the game: ratings, schedule, random state, and the names of its pool's files (`earlier`)."""
+"""Key of a behavior's state of self-play: ratings, schedule, random state, and its pool's file names (`earlier`)."""
 NOTED = *OF_RUN, LESSONS, MOMENT, SELF_PLAY
-"""Everything that stands beside a behavior's settings without being one."""
+"""Keys that stand beside a behavior's settings and are no settings."""
 
 
 def require_loop_of_run(run: Path, *, compiled: bool) -> None:
-    """`require_loop` for the newest readable checkpoint of every behavior in the results folder `run`."""
+    """Call `require_loop` for the newest readable checkpoint of every behavior in the results folder `run`."""
     for folder in sorted(run.glob("*/")):
         for item in reversed(checkpoints(folder)):
             with contextlib.suppress(DamagedError):  # told by whoever loads it
@@ -51,7 +51,7 @@ def require_loop(path: Path, *, compiled: bool) -> None:
 
 
 def first_seed_of_run(run: Path) -> int | None:
-    """The number of the first seed of the compiled run in results folder `run`; None where no checkpoint tells it."""
+    """Return the number of the first seed of the compiled run in folder `run`; None where no checkpoint tells it."""
     for item in (item for folder in sorted(run.glob("*/")) for item in checkpoints(folder)):
         with contextlib.suppress(DamagedError):
             number = read_info(item.path).settings.get(FIRST_SEED)

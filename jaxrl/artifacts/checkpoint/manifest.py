@@ -37,7 +37,7 @@ def write(folder: Path) -> None:
 
 
 def difference(folder: Path, largest: int) -> str | None:
-    """In words, how `folder` differs from its manifest; None when all is as it was written.
+    """Describe in words how `folder` differs from its manifest; None when all is as it was written.
 
     The manifest itself must be there. Files that it does not list are the user's own. `largest`: bytes that those
     together may have, which are read.
@@ -49,10 +49,10 @@ def difference(folder: Path, largest: int) -> str | None:
     total = sum(entry.size for entry in listed.values())
     if total > largest:
         return f"its files have {total:,} bytes, and its arrays {largest:,} at most"
-    found = [text for name, entry in listed.items() if (text := _difference(folder, name, entry)) is not None]
-    if not found:
+    texts = [text for name, entry in listed.items() if (text := _difference(folder, name, entry)) is not None]
+    if not texts:
         return None
-    return found[0] if len(found) == 1 else f"{found[0]}, and {len(found) - 1} more of its files differ"
+    return texts[0] if len(texts) == 1 else f"{texts[0]}, and {len(texts) - 1} more of its files differ"
 
 
 def require_files(folder: Path) -> None:
@@ -76,7 +76,7 @@ def _difference(folder: Path, name: str, entry: _File) -> str | None:
 
 
 def _measured(path: Path) -> tuple[int, str]:
-    """Size in bytes and SHA-256 in hexadecimal digits."""
+    """Return size in bytes and SHA-256 in hexadecimal digits."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256")
         return file.tell(), digest.hexdigest()

@@ -1,4 +1,4 @@
-"""What changed between a checkpoint and the run that wants to continue it, in the user's terms."""
+"""Describes changes between a checkpoint and the run that wants to continue it, in the user's terms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHAPING = (
 )
 """Settings that decide which arrays there are and how large; others may change between two parts of a run."""
 _SIZES = (SEEDS, AREAS)
-"""The same, noted by compiled runs alone: compared where both sides tell them."""
+"""Such settings that only compiled runs note: compared where both sides have them."""
 
 
 def mismatches(
@@ -30,7 +30,7 @@ def mismatches(
     spec: BehaviorSpec | None,
     settings: Mapping[str, Any] | None,
 ) -> list[str]:
-    """One line per difference that can change the networks; sides that were not given are not compared."""
+    """Return one line per difference that can change the networks; sides that were not given are not compared."""
     lines = spec_differences(saved_spec, spec_to_json(spec)) if saved_spec and spec is not None else []
     if saved_settings and settings is not None:
         old, new = flatten(saved_settings), flatten(settings)
@@ -39,20 +39,20 @@ def mismatches(
 
 
 def moved_signals(saved_settings: Mapping[str, Any], settings: Mapping[str, Any]) -> str | None:
-    """A line where the same reward signals stand in another order, which is that of a critic's outputs."""
+    """Return a line if the same reward signals stand in another order, that of a critic's outputs, else None."""
     old, new = (list(of.get("reward_signals", ())) for of in (saved_settings, settings))
     moved = old != new and sorted(old) == sorted(new)
     return _line("the order of reward_signals", ", ".join(old), ", ".join(new)) if moved else None
 
 
 def other_signals(saved_settings: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Whether both sides name reward signals, and not the same."""
+    """Return whether both sides name reward signals, and not the same."""
     old, new = (set(of.get("reward_signals", ())) for of in (saved_settings, settings))
     return bool(old and new) and old != new
 
 
 def moved_actions(saved_spec: Mapping[str, Any], spec: BehaviorSpec | None) -> str | None:
-    """A line where other actions have as many columns, so that arrays fit which stand for the old ones."""
+    """Return a line if other actions have as many columns, so that arrays of the old ones would fit, else None."""
     if not saved_spec or spec is None:
         return None
     old, new = ({**of, "observations": []} for of in (saved_spec, spec_to_json(spec)))
@@ -63,7 +63,7 @@ def moved_actions(saved_spec: Mapping[str, Any], spec: BehaviorSpec | None) -> s
 def spec_differences(
     old: Mapping[str, Any], new: Mapping[str, Any], sides: tuple[str, str] = ("in the checkpoint", "now")
 ) -> list[str]:
-    """One line per sensor or size of actions that differs, of what `spec_to_json` gives; `sides` name the two."""
+    """Return one line per different sensor or action size in results of `spec_to_json`; `sides` name the two."""
     lines = []
     old_sensors, new_sensors = old["observations"], new["observations"]
     if len(old_sensors) != len(new_sensors):
@@ -81,8 +81,8 @@ def spec_differences(
 def _shapes(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     if old.get(key) == new.get(key):
         return False
-    told = key in _SIZES and key in old and key in new
-    return told or any(key == name or key.startswith(f"{name}.") for name in _SHAPING)
+    compared = key in _SIZES and key in old and key in new
+    return compared or any(key == name or key.startswith(f"{name}.") for name in _SHAPING)
 
 
 def _line(what: str, before: Any, after: Any, sides: tuple[str, str] = ("in the checkpoint", "now")) -> str:

@@ -1,7 +1,7 @@
-"""Models of what a run notes in `checkpoint.json` beside a behavior's settings: the file may be anybody's. No JAX.
+"""Models of a run's notes in `checkpoint.json` beside a behavior's settings: the file may be anybody's. No JAX.
 
-A number that is out of its bounds, a name that leads out of the folder or a list that is too short would otherwise be
-met in the middle of a run. Keys that are not listed here pass.
+A number out of its bounds, a name that leads out of the folder or a list that is too short would otherwise fail
+in the middle of a run. Keys that are not listed here pass.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
-"""Steps, decisions, games: no more than a float counts."""
+"""Number of steps, decisions or games: no more than a float counts."""
 Number = float | Literal["inf", "-inf", "nan"]
-"""JSON has no such floats: they are written as texts."""
+"""Float; JSON has no infinity and NaN, which are written as texts."""
 SNAPSHOT_NAME = r"[0-9a-f]{64}\.npz"
 """Name of a snapshot's file: the hash of its content."""
 
@@ -33,7 +33,7 @@ SumAndCount = Annotated[list[Number], Field(min_length=2, max_length=2), AfterVa
 
 
 class LessonNotes(BaseModel):
-    """Where one environment parameter stands, see `jaxrl.training.lessons`."""
+    """Lesson of one environment parameter, see `jaxrl.training.lessons`."""
 
     lesson_num: Count | None = None
     smoothed: Number = 0.0
@@ -100,7 +100,7 @@ class _Generator(BaseModel):
 
 
 class _SelfPlay(BaseModel):
-    """One behavior's side of the game, see `Game.state` and `Opponents.amend`."""
+    """One behavior's state of self-play, see `Game.state` and `Opponents.amend`."""
 
     turns: Count
     rotation: _Rotation
@@ -143,7 +143,7 @@ class _PoolSize(BaseModel):
 
 
 class Notes(BaseModel):
-    """The keys of `loop.NOTED`, and what is looked up among the settings before the whole of them is judged."""
+    """Keys of `loop.NOTED`, and settings that are looked up before all settings are checked."""
 
     self_play: _PoolSize | None = None
     seeds: Annotated[int, Field(ge=1)] = 1

@@ -1,4 +1,4 @@
-"""What an algorithm keeps from update to update, as `<run>/<Behavior>/replay/`: one for all checkpoints, the newest.
+"""An algorithm's replay buffer as `<run>/<Behavior>/replay/`: one for all checkpoints, the newest.
 
     replay/0, replay/1, ...    the bytes of its arrays, in the order of checkpoint.json
     replay/checkpoint.json     as in a checkpoint; step and time are those of the checkpoint that it belongs to
@@ -45,21 +45,21 @@ from jaxrl.types import BehaviorSpec
 
 BUFFER = "hyperparameters.buffer_size"
 PIECE_BYTES = 1 << 26
-"""So much of an array is on its way at a time."""
+"""Largest piece of an array that is copied at a time."""
 _SLACK_BYTES = 1 << 20
 _log = logging.getLogger(__name__)
 
 
 class Staged(NamedTuple):
-    """Arrays that lie in a folder of their own until the checkpoint is there that they belong to."""
+    """Arrays in a folder of their own until their checkpoint exists."""
 
     path: Path
     partial: Path
     leaves: trees.Leaves
-    error: OSError | None  # why they do not
+    error: OSError | None  # why they could not be written
 
     def install(self, checkpoint: Path) -> CheckpointError | None:
-        """Take the place of the replay before, as that of this checkpoint; why that cannot be, if so."""
+        """Replace the former replay by this one, as that of `checkpoint`. Return the error if that fails, else None."""
         error = self.error
         try:
             if error is None:
@@ -101,7 +101,7 @@ def stage(folder: Path, store: Any) -> Staged:
 
 
 def _pieces(leaf: Any) -> Iterator[np.ndarray]:
-    """An array bit by bit, each in memory of its own: a view of a whole one would keep updates from their place."""
+    """Yield an array in pieces, each in memory of its own: a view would keep updates from reusing the array's."""
     plain = jnp.asarray(jax.random.key_data(leaf) if trees.is_key(leaf) else leaf)
     plain = plain.reshape(plain.shape or (1,))
     below = [plain.nbytes // max(math.prod(plain.shape[: axis + 1]), 1) for axis in range(plain.ndim)]  # of an index
@@ -116,13 +116,13 @@ def _pieces(leaf: Any) -> Iterator[np.ndarray]:
 def restore(
     folder: Path, template: Any, checkpoint: Path, *, spec: BehaviorSpec, settings: Mapping[str, Any]
 ) -> Any | None:
-    """The replay in the behavior's folder `folder` in the form of `template`; None: there is none.
+    """Read the replay in the behavior's folder `folder` in the form of `template`; None: there is none.
 
     One that does not belong to the checkpoint that the run goes on from is told, and taken. Raises CheckpointError for
     one that is damaged, or of other sizes, sensors or settings.
     """
-    of = read_info(checkpoint)
-    path = _of(folder, of) or folder / folders.REPLAY
+    checkpoint_info = read_info(checkpoint)
+    path = _of(folder, checkpoint_info) or folder / folders.REPLAY
     if not path.exists():
         return None
     try:
@@ -132,16 +132,16 @@ def restore(
         raise _damaged(path, error.why) from error
     unfit = trees.leaf_mismatches(info.leaves, trees.leaves_of(template))
     if unfit:
-        told = "; ".join(_changes(info, spec, settings) or unfit[:3])
+        changes = "; ".join(_changes(info, spec, settings) or unfit[:3])
         raise CheckpointError(
-            f"{path}: the replay does not fit this run ({told}): undo this, or delete this folder to go on with an "
+            f"{path}: the replay does not fit this run ({changes}): undo this, or delete this folder to go on with an "
             "empty replay."
         )
-    if _of(folder, of) is None:
+    if _of(folder, checkpoint_info) is None:
         _log.warning(
             "%s: belongs to the checkpoint of step %d, and the run goes on from another, of step %d: it does not go on "
             "bit for bit.",
-            path, info.step, of.step,
+            path, info.step, checkpoint_info.step,
         )  # fmt: skip
     try:
         arrays = {
@@ -168,12 +168,12 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 
 
 def belongs_to(folder: Path, checkpoint: CheckpointInfo) -> bool:
-    """Whether a replay in a behavior's folder, if there is one, is of the moment of this checkpoint."""
+    """Return whether a replay in a behavior's folder, if there is one, is of the moment of this checkpoint."""
     return _of(folder, checkpoint) is not None or not (folder / folders.REPLAY).exists()
 
 
 def _of(folder: Path, checkpoint: CheckpointInfo) -> Path | None:
-    """The replay of the moment of this checkpoint."""
+    """Return the folder of the replay of the moment of this checkpoint; None: there is none."""
     for path in (folder / name for name in (folders.REPLAY, folders.REPLAY_BEFORE)):
         with contextlib.suppress(CheckpointError):  # damaged, or none
             info = read_info(path)
@@ -183,7 +183,7 @@ def _of(folder: Path, checkpoint: CheckpointInfo) -> Path | None:
 
 
 def _changes(info: CheckpointInfo, spec: BehaviorSpec, settings: Mapping[str, Any]) -> list[str]:
-    """What the user has changed since, in words."""
+    """Describe in words what the user has changed since."""
     old, new = (flatten(of).get(BUFFER) for of in (info.settings, settings))
     changed = mismatches(info.spec, info.settings, spec, settings)
     return [*changed, f"{BUFFER}: {old} in the checkpoint, {new} now"] if old != new else changed

@@ -1,4 +1,4 @@
-"""A behavior's observations and actions as they stand in `checkpoint.json`, and back. No JAX."""
+"""Converts a behavior's observations and actions to plain values of `checkpoint.json`, and back. No JAX."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PROPERTIES = "dimension_property"
 
 
 def spec_to_json(spec: BehaviorSpec) -> dict[str, Any]:
-    """Observations and action sizes of a behavior as plain JSON values.
+    """Convert observations and action sizes of a behavior to plain JSON values.
 
     The dtype is noted where it is not float32, the properties of axes where the sensor has several.
     """
@@ -23,8 +23,8 @@ def spec_to_json(spec: BehaviorSpec) -> dict[str, Any]:
 
 
 def spec_from_json(written: Mapping[str, Any]) -> BehaviorSpec:
-    """The behavior that was written."""
-    found = [
+    """Convert such values back to the spec of the behavior."""
+    observations = [
         ObservationSpec(
             name=item["name"],
             shape=tuple(item["shape"]),
@@ -35,13 +35,13 @@ def spec_from_json(written: Mapping[str, Any]) -> BehaviorSpec:
         for item in written["observations"]
     ]
     action = ActionSpec(written["continuous_actions"], tuple(written["discrete_branches"]))
-    return BehaviorSpec(tuple(found), action)
+    return BehaviorSpec(tuple(observations), action)
 
 
 def _sensor(item: ObservationSpec) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": item.name, "shape": list(item.shape), "type": item.observation_type.name.lower()}
+    values: dict[str, Any] = {"name": item.name, "shape": list(item.shape), "type": item.observation_type.name.lower()}
     if item.dtype != "float32":
-        told["dtype"] = item.dtype
+        values["dtype"] = item.dtype
     if len(item.shape) > 1:
-        told[_PROPERTIES] = [DimensionProperty(axis).name.lower() for axis in item.dimension_property]
-    return told
+        values[_PROPERTIES] = [DimensionProperty(axis).name.lower() for axis in item.dimension_property]
+    return values

@@ -61,7 +61,7 @@ _log = logging.getLogger(__name__)
 
 
 class Captured(NamedTuple):
-    """A state at one moment, in memory of its own on the host: whoever had it may go on with it."""
+    """State at one moment, copied to memory of its own on the host: the caller may change the state."""
 
     leaves: trees.Leaves
     arrays: Mapping[str, np.ndarray]  # by path
@@ -129,7 +129,7 @@ def restore(
     settings: Mapping[str, Any] | None = None,
     part: bool = False,
 ) -> Any:
-    """The state in checkpoint `path`, with the structure, kinds and devices of `template`.
+    """Read the state in checkpoint `path`, with the structure, kinds and devices of `template`.
 
     The template is a freshly initialised state; with `part` a part of it, and the rest is not asked for. Raises
     CheckpointError when structure, a shape, a dtype, the actions or the order of reward signals differs, explained by
@@ -162,7 +162,7 @@ def restore_params_only(
     settings: Mapping[str, Any] | None = None,
     grow: Grow | None = None,
 ) -> Any:
-    """`template` with what is below `fields` taken from checkpoint `path`; the rest (optimiser, keys, step) stays new.
+    """Return `template` with `fields` read from checkpoint `path`; the rest (optimiser, keys, step) stays new.
 
     For `--initialize-from` and `init_path`. As in ML-Agents a module (the second level, for instance `params/critic`;
     below `_EACH` the third) that does not fit keeps its new weights, with a warning, and so does one with values of
@@ -204,7 +204,7 @@ def restore_params_only(
 def _refuse_moved(
     path: Path, info: CheckpointInfo, spec: BehaviorSpec | None, settings: Mapping[str, Any] | None
 ) -> None:
-    """Arrays fit in any order of signals or branches, and each output would be taken for another one's."""
+    """Raise CheckpointError for other orders of signals or branches: arrays fit, but outputs would be mistaken."""
     moved = moved_signals(info.settings, settings or {})
     if moved is not None:
         raise CheckpointError(f"{path}: {moved}. Write them in the order of the checkpoint: it is that of the critic.")
@@ -214,9 +214,9 @@ def _refuse_moved(
 
 
 _EACH = ("own", "signals")
-"""Second levels of which each entry is a module: what an algorithm and reward signals keep beside the networks."""
+"""Second levels whose entries are modules: the algorithm's and the reward signals' own state beside the networks."""
 _VALUES = "values"
-"""In paths of arrays: the head of a network with an output for each reward signal."""
+"""Name in paths of arrays: the head of a network with an output for each reward signal."""
 
 
 def _module(leaf: str) -> str:
@@ -239,7 +239,7 @@ def _write(partial: Path, arrays: Mapping[str, np.ndarray], document: Mapping[st
 
 
 def _array_store() -> ocp.Checkpointer:
-    """Of this process alone: where others train with it (`training.hosts`), orbax would wait for all to come here."""
+    """Make an array store of this process alone: beside others (`training.hosts`) orbax would wait for all of them."""
     if jax.process_count() == 1:
         return ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
     mine = jax.process_index()
@@ -311,11 +311,11 @@ def _save_error(folder: Path, path: Path, error: Exception) -> CheckpointError:
 
 
 _FOLLOWING = ("optimizer/", "opt_state/", "play/", "store/")
-"""In paths of arrays that have their shapes from the parameters."""
+"""Parts of paths of arrays whose shapes follow from the parameters."""
 
 
 def _reasons(changed: Sequence[str], leaves: Sequence[str]) -> str:
-    """The changes in the user's terms, then every parameter that does not fit; what follows them is only counted.
+    """List the changes in the user's terms, then every parameter that does not fit; dependent arrays are only counted.
 
     Another algorithm has other parameters altogether.
     """
@@ -358,7 +358,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
-    """Not of a write of the array store that failed beside the one whose error we have."""
+    """Return whether a record is not of a write that failed beside the one whose error is raised."""
     return not ("exception was never retrieved" in str(record.msg) and "orbax" in str(record.msg))
 
 
@@ -368,7 +368,7 @@ def _drop_late_reports(hook: Callable[[sys.UnraisableHookArgs], Any], report: sy
 
 
 def _brief(error: Exception) -> str:
-    """One line; of a long text what stands before the operating system's number, or its end: the reason."""
+    """Shorten an error to one line: a long text up to the operating system's number, or its end, the reason."""
     text = " ".join(str(error).split()) or type(error).__name__
     numbered = _OS_ERROR.search(text)
     text = text if numbered is None else text[: numbered.end()]

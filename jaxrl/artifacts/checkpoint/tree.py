@@ -1,6 +1,6 @@
 """A pytree as a dictionary of numpy arrays and back, leaf by leaf, so that a mismatch can be named.
 
-What the leaves are (dtype and shape of each, by path) lies in the checkpoint's JSON: a checkpoint is judged before its
+Dtype and shape of each leaf, by path, are in the checkpoint's JSON: a checkpoint is judged before its
 arrays are read, typed PRNG keys remember their generator, and arrays of size zero, which the array store refuses
 (an agent without continuous actions has some), need not be stored.
 """
@@ -21,13 +21,13 @@ _PYTHON = {"int": jnp.integer, "float": jnp.floating, "bool": jnp.bool_}
 
 
 def leaf_paths(tree: Any) -> list[tuple[str, Any]]:
-    """(path, leaf) of every leaf; a path is the field names, keys and indices joined by "/"."""
+    """Return (path, leaf) of every leaf; a path is the field names, keys and indices joined by "/"."""
     leaves = jax.tree.leaves_with_path(tree)
     return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
 
 
 def leaves_of(tree: Any) -> dict[str, dict[str, Any]]:
-    """What the leaves of a pytree are: {path: {"dtype", "shape", and "key" for typed PRNG keys}}.
+    """Describe the leaves of a pytree: {path: {"dtype", "shape", and "key" for typed PRNG keys}}.
 
     Python numbers have the dtype "int", "float" or "bool": they fit any array of rank 0 of that kind, because a counter
     that starts as a Python number comes back from a compiled function as an array.
@@ -42,14 +42,14 @@ def bytes_of(entry: Mapping[str, Any]) -> int:
 
 
 def to_arrays(tree: Any) -> dict[str, np.ndarray]:
-    """{path: numpy array} of every leaf with at least one element; one transfer from the device; keys as their data."""
+    """Copy every non-empty leaf to {path: numpy array}; one transfer from the device; keys as their data."""
     plain = {path: jax.random.key_data(leaf) if is_key(leaf) else leaf for path, leaf in leaf_paths(tree)}
     arrays = {path: np.asarray(value) for path, value in jax.device_get(plain).items()}
     return {path: array for path, array in arrays.items() if array.size}
 
 
 def rebuild(template: Any, arrays: Mapping[str, Any], saved: Leaves) -> Any:
-    """`template` with the values of `arrays`; leaves whose path is not in `saved` keep the template's value.
+    """Return `template` with the values of `arrays`; leaves whose path is not in `saved` keep the template's value.
 
     Each leaf comes back as the kind of value it is in the template: JAX array, typed key, numpy array or number.
     """
@@ -60,7 +60,7 @@ def rebuild(template: Any, arrays: Mapping[str, Any], saved: Leaves) -> Any:
 
 
 def leaf_mismatches(saved: Leaves, wanted: Leaves) -> list[str]:
-    """One line per leaf that differs between a checkpoint and the state it shall fill; empty when they fit."""
+    """Return one line per leaf that differs between a checkpoint and the state it shall fill; empty when they fit."""
     lines = [
         f"{path}: {_text(saved[path])} in the checkpoint, {_text(wanted[path])} now"
         for path in wanted
@@ -73,7 +73,7 @@ def leaf_mismatches(saved: Leaves, wanted: Leaves) -> list[str]:
 
 
 def is_key(leaf: Any) -> bool:
-    """Whether a leaf is a typed PRNG key."""
+    """Return whether a leaf is a typed PRNG key."""
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
@@ -98,7 +98,7 @@ def _value(arrays: Mapping[str, Any], saved: Leaves, path: str) -> np.ndarray:
 
 
 def _like(leaf: Any, value: np.ndarray) -> Any:
-    """`value` as the kind of thing that `leaf` is."""
+    """Convert `value` to the kind of `leaf`: JAX array, typed key, numpy array or number."""
     if is_key(leaf):
         return jax.random.wrap_key_data(jnp.array(value), impl=jax.random.key_impl(leaf))
     if isinstance(leaf, np.ndarray):
@@ -113,7 +113,7 @@ def _like(leaf: Any, value: np.ndarray) -> Any:
 
 
 def _fit(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether a saved leaf can fill a wanted one: equal, or a Python number and an array of rank 0 of its kind."""
+    """Return whether a saved leaf can fill a wanted one: equal, or a Python number and a rank-0 array of its kind."""
     if dict(saved) == dict(wanted):
         return True
     kind = _PYTHON.get(saved["dtype"]) or _PYTHON.get(wanted["dtype"])

@@ -1,4 +1,4 @@
-"""What the user reads while training: ML-Agents' summary line, the settings listing, and the log lines."""
+"""Text for the user while training: ML-Agents' summary line, the settings listing, and the log lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ConsoleWriter:
 
 
 def summary_line(behavior: str, step: int, elapsed: float, summaries: Mapping[str, Summary]) -> str:
-    """The console line of one summary, word for word as ML-Agents writes it for one seed. `elapsed` in seconds.
+    """Write the console line of one summary, word for word as ML-Agents does for one seed. `elapsed` in seconds.
 
     The std is the population standard deviation, beside it that between several seeds; "Is Training" > 0 means
     training; the rating follows when present.
@@ -60,7 +60,7 @@ def summary_line(behavior: str, step: int, elapsed: float, summaries: Mapping[st
 
 
 def listing(settings: Mapping[str, Any], depth: int = 0) -> str:
-    """Nested settings in ML-Agents' form: a tab, two blanks per level, the key, a colon, a tab and the value.
+    """Write nested settings in ML-Agents' form: a tab, two blanks per level, the key, a colon, a tab and the value.
 
     The tab in front also makes Markdown show the lines as they are.
     """

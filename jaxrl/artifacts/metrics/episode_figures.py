@@ -1,4 +1,4 @@
-"""Numbers of single episodes: of the user's own, and of the newest episodes of a behavior (`episode_window`)."""
+"""Statistics of single episodes: the user's own numbers, and the newest episodes of a behavior (`episode_window`)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LEAST, LARGEST = "{tag} Min", "{tag} Max"
 
 
 class EpisodeNumbers(NamedTuple):
-    """What one finished episode shows of one behavior."""
+    """Numbers of one finished episode of one behavior."""
 
-    total: float  # individual rewards of its agents, and what the team earned together
+    total: float  # individual rewards of its agents, and the team's group reward
     length: int  # messages that had something of it
     agent_returns: list[tuple[str, float]]  # policy and individual rewards, one per agent
     custom: Mapping[str, float]
@@ -32,7 +32,7 @@ class EpisodeFigures:
     """Mean, least and largest of each number, over the last `window` episodes, or since the last summary.
 
     Args:
-      window: episodes; None: of the user's own numbers those since the last summary, and no others.
+      window: episodes; None: only the user's own numbers, since the last summary.
     """
 
     def __init__(self, window: int | None = None) -> None:
@@ -41,21 +41,21 @@ class EpisodeFigures:
         self._fresh = False
 
     def add(self, numbers: EpisodeNumbers) -> None:
-        """One finished episode. Faulty ones are none."""
+        """Add one finished episode; faulty episodes must not be added."""
         self._episodes.append(numbers)
         self._fresh = True
 
     def take(self) -> dict[str, Summary]:
-        """Summaries by tag; nothing where no episode has finished since they were taken last."""
+        """Return summaries by tag; none if no episode has finished since the last call."""
         if not self._fresh:
             return {}
         self._fresh = False
-        found = dict(self._own())
+        summaries = dict(self._own())
         if self.window is None:
             self._episodes.clear()
         else:
-            found |= dict(self._usual())
-        return found
+            summaries |= dict(self._usual())
+        return summaries
 
     def _own(self) -> Iterator[tuple[str, Summary]]:
         for name in dict.fromkeys(name for episode in self._episodes for name in episode.custom):
@@ -77,12 +77,12 @@ class EpisodeFigures:
 
 
 def spread(tag: str, values: Sequence[float], *, histogram: bool = False) -> Iterator[tuple[str, Summary]]:
-    """Mean under `tag`, with its values where a histogram is asked for; least and largest under tags of their own."""
+    """Yield the mean under `tag`, with a histogram if asked for, and least and largest under tags of their own."""
     if not len(values):
         return
     array = np.asarray(values, np.float64)
     mean, total = float(array.mean()), float(array.sum())
-    kept = array if histogram else None
-    yield tag, Summary(mean, mean=mean, std=float(array.std()), sum=total, count=array.size, histogram=kept)
+    shown = array if histogram else None
+    yield tag, Summary(mean, mean=mean, std=float(array.std()), sum=total, count=array.size, histogram=shown)
     for name, value in ((LEAST, float(array.min())), (LARGEST, float(array.max()))):
         yield name.format(tag=tag), Summary.of(value)

@@ -45,7 +45,7 @@ class ProgressBar:
             self._progress.stop()
 
     def due(self) -> bool:
-        """Whether a new state would be shown now: at most every REFRESH_SECONDS, never without a terminal."""
+        """Return whether a new state would be shown now: at most every REFRESH_SECONDS, never without a terminal."""
         return time.perf_counter() >= self._next
 
     def show(
@@ -73,7 +73,7 @@ class ProgressBar:
 
 
 def _rates(first: _Sample, last: _Sample) -> tuple[float, dict[str, float]]:
-    """Steps per second and seconds per phase between two samples."""
+    """Return steps per second and seconds per phase between two samples."""
     elapsed = last.time - first.time
     spent = {phase: total - first.seconds.get(phase, 0.0) for phase, total in last.seconds.items()}
     return (last.step - first.step) / elapsed if elapsed > 0 else 0.0, spent
@@ -82,7 +82,7 @@ def _rates(first: _Sample, last: _Sample) -> tuple[float, dict[str, float]]:
 def progress_text(
     step: int, max_steps: int | None, reward: float | None, steps_per_second: float, seconds: Mapping[str, float]
 ) -> str:
-    """The text right of the bar: steps, speed, time left, mean reward, share of each phase in percent.
+    """Write the text right of the bar: steps, speed, time left, mean reward, share of each phase in percent.
 
     A behavior that has passed its max_steps is done, and goes on where others are not.
     """

@@ -31,7 +31,7 @@ IS_TRAINING = "Is Training"
 STEP = "Step"
 
 INTERNAL = frozenset({IS_TRAINING, STEP})
-"""For the console alone."""
+"""Tags for the console alone."""
 
 _LESSONS = "Environment/Lesson Number/"
 _OWN = INTERNAL | {
@@ -46,7 +46,7 @@ _OWN = INTERNAL | {
 _SCENE = "Scene/"
 
 RECENT_EPISODES = 100
-"""How many episodes "lately" are: for the progress bar, the result and the choice of the best seed."""
+"""Number of recent episodes that the progress bar, the result and the choice of the best seed look at."""
 
 _OF_EACH_SIGNAL = ("value_estimate", "baseline_estimate", "reward", "value")
 _ABBREVIATIONS = {"gail": "GAIL", "kl": "KL", "rnd": "RND"}
@@ -54,7 +54,7 @@ _ABBREVIATIONS = {"gail": "GAIL", "kl": "KL", "rnd": "RND"}
 
 
 def tag_of(metric: str, first_signal: str = "extrinsic") -> str:
-    """The tag of an algorithm's metric.
+    """Return the tag of an algorithm's metric.
 
     A metric is called `name`, or `name/signal` where it belongs to one stream of rewards: `value_estimate/gail` is
     "Policy/Gail Value Estimate". What each signal has is that of `first_signal`, the behavior's first one, where no
@@ -74,7 +74,6 @@ def tag_of(metric: str, first_signal: str = "extrinsic") -> str:
 
 
 def lesson_tag(parameter: str) -> str:
-    """The tag of an environment parameter's lesson number."""
     return f"{_LESSONS}{parameter}"
 
 
@@ -84,9 +83,9 @@ def is_trainers(tag: str) -> bool:
 
 
 def scene_tag(name: str) -> str:
-    """The tag of a statistic of this name that an environment sends: the name, or where it is the trainer's Scene/name.
+    """Return the tag of an environment's statistic: its name, or Scene/name if the trainer has one of that name.
 
-    Else the two would be one mean.
+    Otherwise the two would be one mean.
     """
     return f"{_SCENE}{name}" if is_trainers(name) else name
 
@@ -98,7 +97,7 @@ def moved_names(tags: Iterable[str]) -> list[str]:
 
 
 class Summary(NamedTuple):
-    """One statistic since the last summary. `value` is what is plotted; the others go to gauges, histogram, console."""
+    """Statistic since the last summary. `value` is plotted; the others go to gauges, histogram, console."""
 
     value: float  # mean, sum or most recent value, by aggregation
     mean: float
@@ -106,13 +105,13 @@ class Summary(NamedTuple):
     sum: float
     count: int
     histogram: np.ndarray | None  # float64 [count], only with Aggregation.HISTOGRAM
-    values: tuple[float, ...] = ()  # what it is made of, where that is known; the last alone with MOST_RECENT
+    values: tuple[float, ...] = ()  # its single values, where they are known; the last alone with MOST_RECENT
     aggregation: Aggregation = Aggregation.AVERAGE
     between: float | None = None  # sample standard deviation of the means of several seeds
 
     @classmethod
     def of(cls, value: float) -> Summary:
-        """Of one value."""
+        """Make the summary of one value."""
         return cls(value=value, mean=value, std=0.0, sum=value, count=1, histogram=None)
 
 
@@ -156,11 +155,11 @@ class StatsAggregator:
                 self.add(stat.name, stat.value, stat.aggregation)
 
     def values(self, tag: str) -> tuple[float, ...]:
-        """The values collected for `tag` since the last summary."""
+        """Return the values collected for `tag` since the last summary."""
         return tuple(self._values.get(tag, ()))
 
     def take(self) -> dict[str, Summary]:
-        """One Summary per tag that has values, in order of first use; afterwards everything is empty."""
+        """Return one Summary per tag that has values, in order of first use, and empty everything."""
         summaries = {tag: _summary(values, self._aggregation[tag]) for tag, values in self._values.items()}
         self._values.clear()
         self._aggregation.clear()
@@ -196,7 +195,7 @@ def _summary(values: array[float], aggregation: Aggregation) -> Summary:
 
 
 def over_seeds(of_seeds: Sequence[Mapping[str, Summary]]) -> dict[str, Summary]:
-    """One summary per tag for several seeds, which count equally: `std` within them, averaged, and that `between`."""
+    """Return one summary per tag for several seeds, which count equally: `std` within them, and that `between`."""
     every = dict.fromkeys(tag for summaries in of_seeds for tag in summaries)
     return {tag: _together([summaries[tag] for summaries in of_seeds if tag in summaries]) for tag in every}
 

@@ -1,4 +1,4 @@
-"""When summaries, evaluations and checkpoints are due, counted in trainer steps (agent decisions): for both loops."""
+"""Decides when summaries, evaluations and checkpoints are due, in trainer steps (agent decisions): for both loops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jaxrl.settings import BehaviorSettings
 
 
 def crossed_multiple(step: int, new_steps: int, interval: int) -> int | None:
-    """The multiple of `interval` that `new_steps` more reach from `step`, or None.
+    """Return the multiple of `interval` that `new_steps` more reach from `step`, or None.
 
     next = step + (interval − step mod interval); due when step + new_steps >= next and step != 0, as in ML-Agents. Ask
     before the new steps are counted: a summary carries the multiple, a checkpoint the old `step`. One multiple at most
@@ -22,7 +22,7 @@ def crossed_multiple(step: int, new_steps: int, interval: int) -> int | None:
 
 
 class Due(NamedTuple):
-    """What falls due between two trainer steps."""
+    """Events that fall due between two trainer steps."""
 
     summary: int | None  # the step that it is labelled with
     evaluation: int | None
@@ -30,7 +30,7 @@ class Due(NamedTuple):
 
 
 def due(settings: BehaviorSettings, before: int, step: int) -> Due:
-    """What a behavior's steps from `before` to `step` reach, each as `crossed_multiple` of its interval.
+    """Return the events that a behavior's steps from `before` to `step` reach, as `crossed_multiple` of each interval.
 
     There is also a summary with the last step of the training, whatever summary_freq is.
     """
@@ -46,7 +46,7 @@ def due(settings: BehaviorSettings, before: int, step: int) -> Due:
 
 
 def next_due(settings: BehaviorSettings, step: int) -> int:
-    """The first step after `step` at which anything of a behavior is due."""
+    """Return the first step after `step` at which any event of a behavior is due."""
     evaluation = settings.evaluation
     intervals = settings.summary_freq, settings.checkpoint_interval, evaluation and evaluation.interval
     following = (_following(step, interval) for interval in intervals if interval is not None)

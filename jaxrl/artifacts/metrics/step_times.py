@@ -1,7 +1,7 @@
-"""What an environment step costs, phase by phase and worker by worker: means and smoothed means in milliseconds.
+"""Costs of an environment step, phase by phase and worker by worker: means and smoothed means in milliseconds.
 
-Phases are timers of the main thread, so that nothing is measured twice; workers tell with each result what they took.
-A turn of the loop costs about 2 microseconds here.
+Phases are timers of the main thread, so that nothing is measured twice; workers send their own times with each result.
+A loop step costs about 2 microseconds here.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ PHASES = {
     "process": nodes.PROCESS,
     "learn": nodes.UPDATE_POLICY,  # of a threaded behavior: what the loop waits for it
 }
-"""Timers of the loop, by the word for them."""
+"""Timers of the loop, by the name of their phase."""
 
 WORKER_PHASES = ("step", "exchange", "decode", "overhead")
 BLOCK = 16
-"""Turns of the loop between two looks at the timers: smoothed means are taken over blocks of so many."""
+"""Loop steps between two looks at the timers: smoothed means are taken over blocks of so many."""
 NEWEST = 0.25
-"""Weight of the newest block in smoothed means: they look back some 60 turns."""
+"""Weight of the newest block in smoothed means: they look back some 60 loop steps."""
 
 
 class PhaseTime(NamedTuple):
-    """Milliseconds per environment step."""
+    """Time of a phase, milliseconds per environment step."""
 
     mean: float
     smoothed: float
 
 
 class _Smoothed:
-    """The smoothed mean of a timer that runs on, in seconds."""
+    """Smoothed mean of a running timer, in seconds."""
 
     __slots__ = ("_before", "_begun", "value")
 
@@ -47,9 +47,9 @@ class _Smoothed:
         self._begun = False
 
     def fold(self, total: float, steps: int) -> None:
-        """The timer stands at `total`, after so many further steps (at least 1)."""
-        each = (total - self._before) / steps
-        self.value = (1.0 - NEWEST) * self.value + NEWEST * each if self._begun else each
+        """Fold in the timer's new `total`, after so many further steps (at least 1)."""
+        seconds_per_step = (total - self._before) / steps
+        self.value = (1.0 - NEWEST) * self.value + NEWEST * seconds_per_step if self._begun else seconds_per_step
         self._before, self._begun = total, True
 
 
@@ -82,29 +82,29 @@ class _Worker:
 
 
 class StepTimes:
-    """Means over the run and smoothed means, per environment step; 0 where nothing was measured yet (X16)."""
+    """Means over the run and smoothed means, per environment step; 0 where nothing was measured yet."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self._workers: dict[int, _Worker] = {}
         self._phases = {phase: _Smoothed() for phase in PHASES}
         self._parent = timers.root  # the timer that the phases are below
-        self._turns = 0  # of this block
+        self._turns = 0  # loop steps of this block
         self._steps = 0
-        self._folded = 0  # of these steps
+        self._folded = 0  # environment steps in the smoothed means
 
     def worker(self, result: EnvMessage) -> None:
-        """What one worker has measured beside its result: parallel children of the timer that runs now."""
-        found = self._workers.get(result.worker)
-        if found is None:
+        """Add the times of one worker's result: parallel children of the timer that runs now."""
+        worker = self._workers.get(result.worker)
+        if worker is None:
             parent = self._timers.current.child(nodes.WORKERS, is_parallel=True)
-            found = self._workers[result.worker] = _Worker(parent, result.worker)
-        found.add(result.seconds, result.timing)
-        found.parent.total += result.seconds
-        found.parent.count += 1
+            worker = self._workers[result.worker] = _Worker(parent, result.worker)
+        worker.add(result.seconds, result.timing)
+        worker.parent.total += result.seconds
+        worker.parent.count += 1
 
     def tick(self, env_steps: int) -> None:
-        """One turn of the loop with so many environment steps is over. The phases are below the timer that runs now."""
+        """End one loop step with so many environment steps. The phases are below the timer that runs now."""
         self._parent = self._timers.current
         self._steps += env_steps
         self._turns += 1
@@ -125,33 +125,33 @@ class StepTimes:
         self._folded = self._steps
 
     def phases(self) -> dict[str, PhaseTime]:
-        """Of the loop, by the words of PHASES."""
+        """Return the loop's times by the names of PHASES."""
         self.fold()
-        found = {}
+        times = {}
         for phase, name in PHASES.items():
             mean = 1000.0 * self._parent.seconds_of(name) / self._steps if self._steps else 0.0
-            found[phase] = PhaseTime(mean, 1000.0 * self._phases[phase].value)
-        return found
+            times[phase] = PhaseTime(mean, 1000.0 * self._phases[phase].value)
+        return times
 
     def workers(self) -> dict[int, dict[str, PhaseTime]]:
-        """Of each worker, by the words of WORKER_PHASES, per result."""
+        """Return the times of each worker per result, by the names of WORKER_PHASES."""
         self.fold()
         return {
             number: {
                 phase: PhaseTime(node.mean_ms, 1000.0 * smoothed.value)
-                for phase, node, smoothed in zip(WORKER_PHASES, found.nodes, found.smoothed, strict=True)
+                for phase, node, smoothed in zip(WORKER_PHASES, worker.nodes, worker.smoothed, strict=True)
             }
-            for number, found in sorted(self._workers.items())
+            for number, worker in sorted(self._workers.items())
         }
 
     def by_name(self) -> Mapping[str, PhaseTime]:
-        """Everything, as statistics and gauges name it: "Env Wait", "Worker 0 Decode"."""
+        """Return all times by the names of statistics and gauges: "Env Wait", "Worker 0 Decode"."""
         named = {phase.title(): time for phase, time in self.phases().items()}
         for number, phases in self.workers().items():
             named |= {f"Worker {number} {phase.title()}": time for phase, time in phases.items()}
         return named
 
     def table(self) -> str:
-        """A line for each, for the log."""
+        """Write one line for each time, for the log."""
         lines = [f"{name:24}{time.mean:10.3f}{time.smoothed:12.3f}" for name, time in self.by_name().items()]
         return "\n".join(["ms per environment step    mean    smoothed", *lines])

@@ -35,7 +35,7 @@ _count = itertools.count()
 
 
 def open_writer(place: Place) -> TensorBoardWriter:
-    """A new event file in the place's folder."""
+    """Open a new event file in the place's folder."""
     return TensorBoardWriter(place.folder, place.resume_step)
 
 
@@ -99,7 +99,7 @@ class TensorBoardWriter:
 
 
 def _record(event: Event) -> bytes:
-    """An event as it stands in the file: length and content, each with its checksum."""
+    """Encode an event as it stands in the file: length and content, each with its checksum."""
     content = event.SerializeToString()
     length = struct.pack("<Q", len(content))
     checksums = [struct.pack("<I", masked_crc32c(part)) for part in (length, content)]

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: a tree of timers, and gauges.
+"""Timers of a run, as a tree, and gauges.
 
     timers = Timers()
     with timers("env_step"):
@@ -38,7 +38,7 @@ PROCESS = "process_trajectory"
 UPDATE_POLICY = "_update_policy"
 CHECKPOINT = "RLTrainer._checkpoint"
 WRITE = "write_checkpoint"
-"""Below CHECKPOINT and beside it in time: what a thread does while the training goes on."""
+"""Node below CHECKPOINT that runs beside it: the work of a thread while the training goes on."""
 THREADS = "trainer_threads"
 ITERATIONS = "compiled_iterations"
 EVALUATION = "evaluation_episodes"
@@ -75,7 +75,7 @@ class TimerNode:
         return 1000.0 * self.total / self.count if self.count else 0.0
 
     def seconds_of(self, name: str) -> float:
-        """Total seconds of the timers called `name` below this one, wherever they stand; parallel ones do not count."""
+        """Sum the seconds of the timers called `name` below this one, at any depth; parallel ones do not count."""
         total = 0.0
         for child in self.children.values():
             if not child.is_parallel:
@@ -83,14 +83,14 @@ class TimerNode:
         return total
 
     def child(self, name: str, is_parallel: bool = False) -> TimerNode:
-        """The child called `name`, made when it does not exist."""
+        """Return the child called `name`, made when it does not exist."""
         node = self.children.get(name)
         if node is None:
             node = self.children[name] = TimerNode(self._owner, name, self, is_parallel)
         return node
 
     def to_json(self) -> dict[str, Any]:
-        """The tree below this node; `self` excludes children, except parallel ones, which ran at the same time."""
+        """Return the tree below this node; `self` excludes children, except parallel ones, which run beside it."""
         serial = sum(child.total for child in self.children.values() if not child.is_parallel)
         tree: dict[str, Any] = {
             "name": self.name,
@@ -116,7 +116,7 @@ class Timers:
         self._gauges: dict[str, dict[str, float]] = {}
 
     def __call__(self, name: str) -> TimerNode:
-        """The timer `name` below the one that runs now: `with timers("env_step"): ...`."""
+        """Return the timer `name` below the one that runs now: `with timers("env_step"): ...`."""
         current = self.current
         return current.children.get(name) or current.child(name)
 
@@ -137,14 +137,14 @@ class Timers:
         }
 
     def gauge_summaries(self, behavior: str, summaries: Mapping[str, Summary]) -> None:
-        """Gauges `<Behavior>.<Stat>.mean` and `.sum` of each statistic; "/" becomes "." and blanks vanish."""
+        """Record gauges `<Behavior>.<Stat>.mean` and `.sum` of each statistic; "/" becomes "." and blanks vanish."""
         for tag, summary in summaries.items():
             stem = f"{behavior}.{tag}".replace("/", ".").replace(" ", "")
             self.gauge(f"{stem}.mean", summary.mean)
             self.gauge(f"{stem}.sum", summary.sum)
 
     def to_json(self) -> dict[str, Any]:
-        """The whole tree with gauges and metadata; the root counts as running until now. NaN gauges become null."""
+        """Return the whole tree with gauges and metadata; the root runs until now. NaN gauges become null."""
         self.root.total = time.perf_counter() - self._clock
         self.root.count = 1
         tree = self.root.to_json()

@@ -1,8 +1,8 @@
-"""Where statistics are written: one file per kind of writer, and the one table of them.
+"""Writers of statistics: one file per kind of writer, and the one table of them.
 
-A file of a kind has `open_writer(place)`, and `check(target)` where something may be missing. TensorBoard's event files
-and metrics.csv are always written; the others where `record_settings` has a key of their name, which says where to.
-Beside them stand those of one's own (`record_settings.writers`), and what plugins of ML-Agents bring.
+Each file has `open_writer(place)`, and `check(target)` where a package may be missing. TensorBoard's event files
+and metrics.csv are always written; the others if `record_settings` has a key of their name, whose value is the target.
+There are also a user's own writers (`record_settings.writers`), and those of ML-Agents' plugins.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ WRITERS: Mapping[str, ModuleType] = Registry({
     "wandb": "jaxrl.artifacts.metrics.writers.weights_and_biases",
     "mlflow": "jaxrl.artifacts.metrics.writers.mlflow_run",
 })  # fmt: skip
-"""By name the module of each; one that is not asked for is not imported."""
+"""Module of each writer by name; a writer that is not asked for is not imported."""
 ALWAYS = ("tensorboard", "csv")
-"""Those that every run has, whose files stand in its folder."""
+"""Writers that every run has, whose files stand in its folder."""
 
 
 def targets(settings: RecordSettings | None) -> dict[str, str]:
-    """Writers that are asked for beside those that every run has: by name, where they write to."""
+    """Return the targets, by name, of writers that are asked for beside those that every run has."""
     asked = {} if settings is None else settings.model_dump()
     return {name: target for name, target in asked.items() if name in WRITERS and target is not None}
 
 
 def asked_for(settings: RecordSettings | None) -> bool:
-    """Whether there is any writer beside those that every run has."""
+    """Return whether there is any writer beside those that every run has."""
     return bool(targets(settings)) or (settings is not None and bool(settings.writers))
 
 
@@ -52,7 +52,7 @@ def check_writers(settings: RecordSettings | None) -> None:
 
 
 def open_writers(settings: RecordSettings | None, place: Place) -> list[StatisticsWriter]:
-    """The writers of one place. What is there of an earlier run is touched with the first thing written."""
+    """Open the writers of one place. Files of an earlier run are changed with the first thing written."""
     asked = dict.fromkeys(ALWAYS, "") | targets(settings)
     writers = [WRITERS[name].open_writer(place._replace(target=target)) for name, target in asked.items()]
     named = enumerate(() if settings is None else settings.writers)
@@ -61,7 +61,7 @@ def open_writers(settings: RecordSettings | None, place: Place) -> list[Statisti
 
 
 def hang_up(writers: Iterable[StatisticsWriter]) -> None:
-    """Those that wait for a network are told that nothing more comes, so that they end side by side."""
+    """Tell all writers that wait for a network that nothing more comes, so that they end side by side."""
     for writer in writers:
         if isinstance(writer, BackgroundWriter | mlagents.PluginWriter):
             writer.hang_up()

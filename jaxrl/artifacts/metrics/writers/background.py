@@ -15,24 +15,24 @@ import numpy as np
 from jaxrl.artifacts.metrics.statistics import Summary
 
 THREAD = "jaxrl-record-"
-"""What names of these threads begin with."""
+"""Prefix of the names of these threads."""
 ADVICE = "metrics.csv and the event files have everything."
-"""About what was lost, where nothing more is to be done."""
+"""Advice about lost statistics if nothing more is to be done."""
 CLOSE_SECONDS = 30.0
-"""How long the end of a run waits for what has not been sent yet."""
+"""Seconds that the end of a run waits for calls that are not sent yet."""
 _LONGEST = 1000  # calls that wait to be sent; a run of one summary a second fills it in a quarter of an hour
 _log = logging.getLogger(__name__)
 
 
 class BackgroundWriter:
-    """A `StatisticsWriter` that hands every call on to the one that `make` gives, in order, from a thread.
+    """A `StatisticsWriter` that passes every call to the writer that `make` returns, in order, from a thread.
 
-    What fails is told once in a run, and lost; the next call is tried all the same, and `make` again if it has failed.
+    A failed call is reported once in a run, and lost; the next call is tried all the same, and a failed `make` again.
 
     Args:
       service: its name, for messages.
-      advice: what to do about what was lost, one sentence.
-      told: services of which a fault was told; shared by the writers of a run.
+      advice: what to do about lost statistics, one sentence.
+      told: services whose fault was reported; shared by the writers of a run.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class BackgroundWriter:
         self._close_seconds = close_seconds
         self._writer: Any = None
         self._calls: queue.Queue[Callable[[Any], None] | None] = queue.Queue(_LONGEST)
-        self._over = threading.Event()  # what stands in the queue is the last
+        self._over = threading.Event()  # no call comes after those in the queue
         self._hung_up: float | None = None
         # a daemon: a service that does not answer must not keep Python from ending
         self._thread = threading.Thread(target=self._run, name=f"{THREAD}{service}", daemon=True)
@@ -58,7 +58,7 @@ class BackgroundWriter:
         self.put(lambda writer: writer.images(step, images))
 
     def hang_up(self) -> None:
-        """Nothing more will come; `close` waits. Where there are many, all are told first and wait side by side."""
+        """Accept no more calls; `close` waits. All writers are told first, so that they wait side by side."""
         if self._hung_up is None:
             self._hung_up = time.monotonic()
             self.put(lambda writer: writer.close())
@@ -75,7 +75,7 @@ class BackgroundWriter:
             self._warn(f"it has not taken everything within {self._close_seconds:g} s")
 
     def put(self, call: Callable[[Any], None]) -> None:
-        """Any call of what `make` gives, which need be no StatisticsWriter then."""
+        """Queue any call of the object that `make` returns, which need be no StatisticsWriter then."""
         try:
             self._calls.put_nowait(call)
         except queue.Full:
@@ -92,7 +92,7 @@ class BackgroundWriter:
                 self._warn(f"{type(error).__name__}: {text[:300]}")
 
     def _next(self) -> Callable[[Any], None] | None:
-        """The next call as soon as there is one; None after the last."""
+        """Wait for the next call and return it; None after the last."""
         return None if self._over.is_set() and self._calls.empty() else self._calls.get()
 
     def _warn(self, what: str) -> None:

@@ -27,7 +27,7 @@ HEADER = "step,wall_time,tag,value\n"
 
 
 def open_writer(place: Place) -> CsvWriter:
-    """The table in the folder of the event files."""
+    """Open the table in the folder of the event files."""
     return CsvWriter(place.folder, place.resume_step)
 
 
@@ -44,11 +44,11 @@ class CsvWriter(StatisticsWriter):
         self._file = AppendedFile(self.path, self._opened)
 
     def hyperparameters(self, settings: Mapping[str, Any], step: int) -> None:
-        """The file exists from here on; settings stand in configuration.yaml."""
+        """Create the file; settings stand in configuration.yaml."""
         self._file.append(b"")
 
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
-        """A line per tag; wall time in seconds since 1970."""
+        """Write a line per tag; wall time in seconds since 1970."""
         lines, now = io.StringIO(), f"{time.time():.3f}"
         table = csv.writer(lines, lineterminator="\n")
         for tag, summary in summaries.items():
@@ -60,10 +60,10 @@ class CsvWriter(StatisticsWriter):
         self._file.close()
 
     def _opened(self) -> io.FileIO:
-        kept = self._kept() if self._resume_step is not None and self.path.is_file() else ()
+        old_lines = self._kept() if self._resume_step is not None and self.path.is_file() else ()
         with files.writing(self.path) as new:
             new.write(HEADER.encode())
-            new.writelines(kept)
+            new.writelines(old_lines)
         opened = self.path.open("r+b", buffering=0)
         opened.seek(0, io.SEEK_END)
         return opened

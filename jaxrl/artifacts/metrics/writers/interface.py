@@ -1,4 +1,4 @@
-"""What a writer of statistics is, and what it is told of the place that it writes for."""
+"""Interface of a writer of statistics, and the description of the place that it writes for."""
 
 from __future__ import annotations
 
@@ -18,51 +18,51 @@ class RecordError(JaxrlError):
 
 
 class OfRun(NamedTuple):
-    """What the places of a run have in common."""
+    """Data that the places of a run share."""
 
     settings: RunSettings
-    kept: dict[str, Any]  # by writers that serve all of them
+    kept: dict[str, Any]  # objects of writers that serve all of the places
 
 
 class Place(NamedTuple):
-    """One behavior of a run, or one seed of it where a run has several: what has statistics of its own."""
+    """Place with statistics of its own: one behavior of a run, or one seed of it where a run has several."""
 
     run_id: str
     behavior: str
     seed: str  # "seed_7", the name of its folder; "" where the behavior has no others
     folder: Path  # of its event files
-    logs: Path  # folder for what only helpers of a writer read
+    logs: Path  # folder for files that only helpers of a writer read
     resume_step: int | None  # trainer step of the checkpoint that the run continues from; None: it is a new run
-    identity: str  # the same for a run and for its continuations, and nowhere else
+    identity: str  # shared by a run and its continuations, and by no other run
     configuration: Mapping[str, Any]  # all settings of the run as plain values
-    told: set[str]  # what the writers of the run have said already; they share it
-    target: str = ""  # where to, as the settings have it
+    told: set[str]  # faults that the writers of the run have reported already; they share it
+    target: str = ""  # where to write, from the settings
     run: OfRun | None = None
 
     @property
     def title(self) -> str:
-        """For people: run, behavior and seed."""
+        """Run, behavior and seed, for people."""
         return "/".join(part for part in (self.run_id, self.behavior, self.seed) if part)
 
 
 class StatisticsWriter(Protocol):
     """Writes the statistics of one place.
 
-    A method may raise ArtifactError where a disk is full: what it was to write is lost, and only that. One that writes
+    A method may raise ArtifactError where a disk is full: only the data of that call are lost. A writer that writes
     to a network neither raises nor waits (see background.py).
     """
 
     def hyperparameters(self, settings: Mapping[str, Any], step: int) -> None:
-        """The behavior's settings as plain values; called first, at the trainer step that the run starts at."""
+        """Write the behavior's settings, plain values; called first, at the trainer step that the run starts at."""
         ...
 
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
-        """One value per tag, at a trainer step."""
+        """Write one value per tag, at a trainer step."""
         ...
 
     def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
-        """Pictures uint8 [H, W, 3] by tag; a writer that has no place for them inherits this."""
+        """Write pictures uint8 [H, W, 3] by tag; a writer that has no place for them inherits this."""
 
     def close(self) -> None:
-        """Nothing more will be written; may be called twice."""
+        """Finish; may be called twice."""
         ...

@@ -27,7 +27,7 @@ from jaxrl.plugins import MLAGENTS_WRITERS, Plugin, PluginError, installed
 from jaxrl.settings import RunSettings
 
 MLAGENTS = "mlagents"
-"""The package whose own writers are TensorBoard's and the console's, which jaxrl has already."""
+"""Package whose own writers are TensorBoard's and the console's, which jaxrl has already."""
 _STATS = "mlagents.trainers.stats"
 _MAPPINGS = ("behaviors", "reward_signals", "environment_parameters")
 """Sections whose keys are names."""
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class StatsPropertyType(Enum):
-    """What a property is."""
+    """Kind of a property."""
 
     HYPERPARAMETERS = "hyperparameters"
     SELF_PLAY = "selfplay"
@@ -54,15 +54,14 @@ class StatsSummary(NamedTuple):
 
 
 class RunOptions(SimpleNamespace):
-    """The settings of the run under the names of ML-Agents; `behaviors` and its like are dictionaries."""
+    """Settings of the run under the names of ML-Agents; `behaviors` and its like are dictionaries."""
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain values."""
         return self._plain
 
 
 def open_plugins(place: Place) -> list[PluginWriter]:
-    """A writer for this place in each plugin that could be made for its run; none where nobody tells of a run."""
+    """Open a writer for this place in each plugin that could be made for its run; none for a place without a run."""
     if place.run is None:
         return []
     if MLAGENTS_WRITERS not in place.run.kept:
@@ -72,21 +71,20 @@ def open_plugins(place: Place) -> list[PluginWriter]:
 
 
 class PluginWriter(StatisticsWriter):
-    """The writers of one plugin, in its thread, for one behavior or seed: the category."""
+    """Writers of one plugin, in its thread, for one behavior or seed: the category."""
 
     def __init__(self, background: BackgroundWriter, category: str) -> None:
         self._background, self._category = background, category
 
     def hyperparameters(self, settings: Mapping[str, Any], step: int) -> None:
-        """As a property."""
+        """Write the settings as a property."""
         self._background.put(lambda writers: writers.add_property(self._category, settings))
 
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
-        """By tag."""
         self._background.put(lambda writers: writers.write(self._category, step, summaries))
 
     def hang_up(self) -> None:
-        """Nothing more will come from anywhere in the run."""
+        """Accept no more calls from anywhere in the run."""
         self._background.hang_up()
 
     def close(self) -> None:
@@ -95,7 +93,7 @@ class PluginWriter(StatisticsWriter):
 
 
 class _Writers:
-    """What one plugin has made. One that fails does not keep the others from being called."""
+    """Writers that one plugin has made. One that fails does not keep the others from being called."""
 
     def __init__(self, writers: Sequence[Any]) -> None:
         self._writers = writers
@@ -111,17 +109,17 @@ class _Writers:
         self._each("write_stats", [(category, values, step)])
 
     def close(self) -> None:
-        """Their interface has no end."""
+        """Do nothing: ML-Agents' interface has no end."""
 
     def _each(self, method: str, calls: Sequence[tuple[Any, ...]]) -> None:
         first = None
         for writer in self._writers:
-            found = getattr(writer, method, None)
-            if found is None:
+            function = getattr(writer, method, None)
+            if function is None:
                 continue
             try:
                 for arguments in calls:
-                    found(*arguments)
+                    function(*arguments)
             except Exception as error:  # whatever somebody else's code does
                 first = first or error
         if first is not None:
@@ -129,18 +127,18 @@ class _Writers:
 
 
 def _of_run(settings: RunSettings, said: set[str]) -> list[BackgroundWriter]:
-    made = []
+    background_writers = []
     for plugin in installed(MLAGENTS_WRITERS):
         if plugin.package.lower() == MLAGENTS:
             continue
         writers = _Writers(_made(plugin, settings))
         service = f"{plugin.name} of the package {plugin.source}"
-        made.append(BackgroundWriter(service, lambda writers=writers: writers, ADVICE, said))
-    return made
+        background_writers.append(BackgroundWriter(service, lambda writers=writers: writers, ADVICE, said))
+    return background_writers
 
 
 def _made(plugin: Plugin, settings: RunSettings) -> list[Any]:
-    """What the plugin makes for a run; nothing, and a line in the log, where it cannot."""
+    """Return the writers that the plugin makes for a run; none, and a line in the log, if it fails."""
     try:
         return list(plugin.load()(run_options(settings)))
     except PluginError as error:
@@ -152,9 +150,9 @@ def _made(plugin: Plugin, settings: RunSettings) -> list[Any]:
 
 
 def run_options(settings: RunSettings) -> RunOptions:
-    """Settings as plugins read them: `options.checkpoint_settings.write_path`, `options.behaviors["Walker"].max_steps`.
+    """Return settings as plugins read them, such as `options.behaviors["Walker"].max_steps`.
 
-    write_path is the folder of the run.
+    `options.checkpoint_settings.write_path` is the folder of the run.
     """
     plain = settings.model_dump(mode="json")
     options = settings.checkpoint_settings

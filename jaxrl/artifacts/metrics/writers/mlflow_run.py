@@ -22,7 +22,7 @@ IDENTITY = "jaxrl.identity"
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")  # in the names of metrics and parameters
 _ANSWERED_LATER = ("http", "https", "databricks", "sqlite", "postgresql", "mysql", "mssql")
 _TALKATIVE = ("mlflow", "alembic", "urllib3.connectionpool")
-"""Loggers that tell of every table of a new database, and of every try of a network that fails."""
+"""Loggers that report every table of a new database, and every failed try of a network."""
 _BATCH, _LONGEST = 100, 500  # parameters at once, characters of a value, that every version of MLflow takes
 
 
@@ -47,12 +47,12 @@ def check(target: str) -> None:
 
 
 def open_writer(place: Place) -> BackgroundWriter:
-    """A run in the store `place.target`."""
+    """Open a run in the store `place.target`."""
     return BackgroundWriter("MLflow", lambda: MlflowWriter(place), ADVICE, place.told)
 
 
 class MlflowWriter(StatisticsWriter):
-    """A run in MLflow, new or continued."""
+    """Writer of a run in MLflow, new or continued."""
 
     def __init__(self, place: Place) -> None:
         from mlflow.entities import Metric, Param
@@ -64,10 +64,10 @@ class MlflowWriter(StatisticsWriter):
         self._configuration = place.configuration
         experiment = self._client.get_experiment_by_name(USUAL_PROJECT)
         number = self._client.create_experiment(USUAL_PROJECT) if experiment is None else experiment.experiment_id
-        found = self._client.search_runs([number], f"tags.`{IDENTITY}` = '{place.identity}'", max_results=1)
-        self._known = bool(found)
-        if found:
-            self._run = found[0].info.run_id
+        earlier_runs = self._client.search_runs([number], f"tags.`{IDENTITY}` = '{place.identity}'", max_results=1)
+        self._known = bool(earlier_runs)
+        if earlier_runs:
+            self._run = earlier_runs[0].info.run_id
             self._client.update_run(self._run, status="RUNNING")
         else:
             tags = {IDENTITY: place.identity, "run_id": place.run_id, "behavior": place.behavior}
@@ -75,7 +75,7 @@ class MlflowWriter(StatisticsWriter):
             self._run = self._client.create_run(number, run_name=place.title, tags=tags).info.run_id
 
     def hyperparameters(self, settings: Mapping[str, Any], step: int) -> None:
-        """Parameters of the run. Those of a run that is continued stay: MLflow lets nobody change them."""
+        """Write parameters of the run. Those of a run that is continued stay: MLflow lets nobody change them."""
         if self._known:
             return
         flat = flatten({"behavior": settings, **self._configuration}).items()
@@ -84,7 +84,7 @@ class MlflowWriter(StatisticsWriter):
             self._client.log_batch(self._run, params=parameters[begin : begin + _BATCH])
 
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
-        """A metric per tag, at the trainer step. One that is not finite is left out."""
+        """Write a metric per tag, at the trainer step. A value that is not finite is left out."""
         now = int(1000 * time.time())
         values = ((tag, float(s.value)) for tag, s in summaries.items())
         metrics = [
@@ -93,7 +93,7 @@ class MlflowWriter(StatisticsWriter):
         self._client.log_batch(self._run, metrics=metrics)
 
     def close(self) -> None:
-        """The run is over."""
+        """Mark the run as finished."""
         self._client.set_terminated(self._run)
 
 

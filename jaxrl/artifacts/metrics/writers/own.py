@@ -1,10 +1,10 @@
-"""Writers of one's own: `record_settings: {writers: [my_file.py:make_writer]}`, or the name of one that is installed.
+"""A user's own writers: `record_settings: {writers: [my_file.py:make_writer]}`, or the name of an installed one.
 
     def make_writer(place):                                # told of one behavior, or one seed: see `Place`
         return MyWriter(place.title)                       # which has a method summaries(step, summaries)
 
 It may have `hyperparameters(settings, step)`, `images(step, images)` and `close()` as well, see `StatisticsWriter`. It
-is made and called in a thread of its own. What fails there is told once, and the run goes on.
+is made and called in a thread of its own. A failure there is reported once, and the run goes on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxrl.plugins import Kind, load
 
 
 def check(index: int, name: str) -> Callable[[Place], Any]:
-    """The function behind entry `index` of `record_settings.writers`. Raises RecordError if there is none."""
+    """Return the function behind entry `index` of `record_settings.writers`. Raises RecordError if there is none."""
     where = f"record_settings.writers[{index}]: "
     try:
         make = load(Kind.WRITER, name, where=where)
@@ -31,13 +31,13 @@ def check(index: int, name: str) -> Callable[[Place], Any]:
 
 
 def open_writer(index: int, name: str, place: Place) -> BackgroundWriter:
-    """The writer that it makes for this place."""
+    """Make the writer of entry `index` for this place."""
     make = check(index, name)
     return BackgroundWriter(name, lambda: OwnWriter(make(place)), ADVICE, place.told)
 
 
 class OwnWriter:
-    """Hands on what the writer has a method for."""
+    """Passes on the calls that the user's writer has a method for."""
 
     def __init__(self, writer: Any) -> None:
         if not callable(getattr(writer, "summaries", None)):

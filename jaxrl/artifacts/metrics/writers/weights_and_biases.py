@@ -36,12 +36,12 @@ def check(target: str) -> None:
 
 
 def open_writer(place: Place) -> BackgroundWriter:
-    """A run of the project `place.target`."""
+    """Open a run of the project `place.target`."""
     return BackgroundWriter("Weights & Biases", lambda: WandbWriter(place), _ADVICE, place.told)
 
 
 class WandbWriter:
-    """A run in W&B, new or continued."""
+    """Writer of a run in W&B, new or continued."""
 
     def __init__(self, place: Place) -> None:
         import wandb
@@ -62,11 +62,11 @@ class WandbWriter:
         self._run.define_metric("*", step_metric=STEP)
 
     def hyperparameters(self, settings: Mapping[str, Any], step: int) -> None:
-        """Part of the run's configuration, as `behavior`."""
+        """Write the settings into the run's configuration, as `behavior`."""
         self._run.config.update({"behavior": dict(settings)}, allow_val_change=True)
 
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:
-        """All tags of one moment, with histograms where there are any."""
+        """Write all tags of one moment, with histograms where there are any."""
         values: dict[str, Any] = {tag: s.value for tag, s in summaries.items()}
         for tag, summary in summaries.items():
             if summary.histogram is not None and np.isfinite(summary.histogram).all():
@@ -74,9 +74,8 @@ class WandbWriter:
         self._run.log({**values, STEP: step})
 
     def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
-        """Pictures, under their tags."""
         self._run.log({**{tag: self._wandb.Image(pixels) for tag, pixels in images.items()}, STEP: step})
 
     def close(self) -> None:
-        """Waits until W&B has everything."""
+        """Wait until W&B has everything."""
         self._run.finish()
