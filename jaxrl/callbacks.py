@@ -56,7 +56,7 @@ class Run(Protocol):
         ...
 
     def step(self, behavior: str | None = None) -> int:
-        """Return the finished agent decisions; `behavior` may be left out where there is one. Raises PolicyError."""
+        """Return the trainer step (decisions); `behavior` may be left out where there is one. Raises PolicyError."""
         ...
 
     def max_steps(self, behavior: str | None = None) -> int:
@@ -147,11 +147,9 @@ def _load(name: str) -> Callbacks:
     try:
         for part in inner:
             callbacks_class = getattr(callbacks_class, part)
-        callbacks = callbacks_class()
+        hook = callbacks_class()
     except Exception as error:  # whatever somebody else's class does when it is made
         raise CallbackError(f"callbacks: {name} cannot be used: {own_code.told(error)}") from error
-    if not isinstance(callbacks, Callbacks):
-        raise CallbackError(
-            f"callbacks: {name} makes a {type(callbacks).__name__}, expected a subclass of jaxrl.Callbacks"
-        )
-    return callbacks
+    if not isinstance(hook, Callbacks):
+        raise CallbackError(f"callbacks: {name} makes a {type(hook).__name__}, expected a subclass of jaxrl.Callbacks")
+    return hook

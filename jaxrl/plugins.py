@@ -38,7 +38,7 @@ class PluginError(OwnCodeError):
 
 
 class Plugin(NamedTuple):
-    """One entry point of an installed package."""
+    """Entry point of an installed package."""
 
     name: str
     group: str

@@ -47,7 +47,7 @@ class DimensionProperty(IntEnum):
 
 
 class ObservationSpec(NamedTuple):
-    """One sensor: its name, the shape of one observation and the property of each axis."""
+    """Sensor: its name, the shape of one observation and the property of each axis."""
 
     name: str
     shape: tuple[int, ...]
@@ -140,7 +140,7 @@ NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 class BehaviorMessage(NamedTuple):
-    """One behavior's part of one message. Ended agents come first: an id may stand in both."""
+    """Part of one behavior in one message. Ended agents come first: an id may stand in both."""
 
     ended: TerminalSteps
     deciding: DecisionSteps
@@ -149,7 +149,7 @@ class BehaviorMessage(NamedTuple):
 
 
 class Aggregation(IntEnum):
-    """How values of one statistic between two summaries become one number; numbers as on the wire."""
+    """Way in which values of one statistic between two summaries become one number; numbers as on the wire."""
 
     AVERAGE = 0
     MOST_RECENT = 1
@@ -158,7 +158,7 @@ class Aggregation(IntEnum):
 
 
 class EnvironmentStat(NamedTuple):
-    """One value that the environment sent through the stats side channel."""
+    """Value that the environment sent through the stats side channel."""
 
     name: str
     value: float

@@ -127,7 +127,7 @@ class RunLock:
     def _is_there(self) -> bool:
         try:
             return os.path.samestat(os.fstat(self._descriptor), os.stat(self.path))
-        except OSError as error:  # what cannot be looked at is taken to be there
+        except OSError as error:  # a file that cannot be looked at counts as there
             return error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
     def _replace_owner(self) -> None:
@@ -172,7 +172,7 @@ def keep(folder: Path) -> None:
 class Held(NamedTuple):
     """State of a run's lock file, for a process that only looks at it."""
 
-    owner: Owner | None  # who it names; None: not written yet
+    owner: Owner | None  # None: not written yet
     held: bool | None  # whether that process still runs and holds it; None: it is on another machine
 
 

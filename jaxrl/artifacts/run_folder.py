@@ -99,7 +99,7 @@ class RunFolder:
         written.
         """
         asked = (options.resume, options.force, options.initialize_from, behaviors)
-        self.check(*asked, writes=False)  # what can be said without making the folder
+        self.check(*asked, writes=False)  # checks that need no folder
         if only_evaluates(options):
             yield
             return

@@ -61,7 +61,7 @@ def start(devices: Sequence[str]) -> dict[str, Any]:
 def packages() -> dict[str, str]:
     """Return the versions of all installed packages by name, in alphabetical order."""
     versions = dict(_name_and_version(package) for package in metadata.distributions())
-    return dict(sorted(((name, of) for name, of in versions.items() if name), key=lambda entry: entry[0].lower()))
+    return dict(sorted(((name, value) for name, value in versions.items() if name), key=lambda entry: entry[0].lower()))
 
 
 def _name_and_version(package: metadata.Distribution) -> tuple[str, str]:

@@ -28,8 +28,8 @@ def versions() -> dict[str, str]:
 
 def version_line() -> str:
     """Return jaxrl, mlagents-envs, communicator API and jax in one line."""
-    found = versions()
+    numbers = versions()
     return (
-        f"jaxrl {found['jaxrl_version']}, mlagents-envs {found['mlagents_envs_version']}, "
-        f"communicator API {COMMUNICATOR_API}, jax {found['jax_version']}"
+        f"jaxrl {numbers['jaxrl_version']}, mlagents-envs {numbers['mlagents_envs_version']}, "
+        f"communicator API {COMMUNICATOR_API}, jax {numbers['jax_version']}"
     )

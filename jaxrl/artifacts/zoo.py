@@ -90,7 +90,7 @@ def cards() -> list[Card]:
 def card(name: str) -> Card:
     """Read the card called `name`. Raises JaxrlError, with the nearest names, and as `cards`."""
     path = carried("zoo") / name / CARD
-    names = [found.parent.name for found in carried("zoo").glob(f"*/{CARD}")]
+    names = [file.parent.name for file in carried("zoo").glob(f"*/{CARD}")]
     if name not in names:
         raise JaxrlError(unknown(name, name, names, what="no policy of jaxrl's has that name"))
     return _read(path)

@@ -58,7 +58,7 @@ class ActionError(DemonstrationError):
 
 
 class Recorder(StrEnum):
-    """Who wrote a file, in words."""
+    """Program that wrote a file, in words."""
 
     UNITY = "recorded by Unity, which writes each action one record late"
     JAXRL = MARK

@@ -55,8 +55,8 @@ class BatonSettings(NamedTuple):
     rows: int = 2  # A, at least 2
     max_food: int = 20  # in an episode
     life: int = 20  # decisions of one runner; parameter `life`, at least 1
-    time_penalty: float = 0.05  # what a whole life costs the runner
-    press_cost: float = 0.1  # what the button costs the runner; more than `time_penalty`, or leaving would pay
+    time_penalty: float = 0.05  # cost of a whole life to the runner
+    press_cost: float = 0.1  # cost of the button to the runner; more than `time_penalty`, or leaving would pay
 
 
 DEFAULTS = BatonSettings()

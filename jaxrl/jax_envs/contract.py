@@ -145,20 +145,20 @@ def _played(scene: JaxScene, key: Array, areas: int, steps: int) -> tuple[Flags,
     start, play = jax.random.split(key)
     values = {name: jnp.full(areas, value, jnp.float32) for name, value in scene.parameters.items()}
     state, view = start_areas(scene, start, areas, values)
-    met = dict.fromkeys((*_SENTENCES, _PAUSED), jnp.bool_(False)) | {"nobody": ~_anybody(view).all()}
+    flags = dict.fromkeys((*_SENTENCES, _PAUSED), jnp.bool_(False)) | {"nobody": ~_anybody(view).all()}
 
     def step(carry: Any, key: Array) -> tuple[Any, tuple[Array, Array]]:
-        state, view, pausing, met = carry
+        state, view, pausing, flags = carry
         actions = _random(scene, view, key, areas)
         state, moved = advance_areas(scene, state, actions, values)
         now, pausing = _broken(scene, view, pausing, moved.step)
         now["nobody"] = (moved.step.over & ~_anybody(moved.view)).any()
-        met = {name: flag | now[name] for name, flag in met.items()}
-        return (state, moved.view, pausing, met), (moved.step.over.sum(dtype=jnp.int32), _alike(moved.view))
+        flags = {name: flag | now[name] for name, flag in flags.items()}
+        return (state, moved.view, pausing, flags), (moved.step.over.sum(dtype=jnp.int32), _alike(moved.view))
 
     pausing = [jnp.zeros((areas, part.teams * part.members), bool) for part in scene.parts]
-    (_, _, _, met), (over, alike) = jax.lax.scan(step, (state, view, pausing, met), jax.random.split(play, steps))
-    return met, over.sum(), alike.all() & _alike(view) if areas > 1 else jnp.bool_(False)
+    (_, _, _, flags), (over, alike) = jax.lax.scan(step, (state, view, pausing, flags), jax.random.split(play, steps))
+    return flags, over.sum(), alike.all() & _alike(view) if areas > 1 else jnp.bool_(False)
 
 
 def _broken(
@@ -197,7 +197,7 @@ def _broken_by(env: Sizes, before: TeamView, step: TeamStep, pauses: Array) -> F
     ends = np.cumsum(env.spec.action.discrete_branches, dtype=int)
     allowed = [part.any(-1) for part in jnp.split(before.action_mask, ends[:-1], axis=-1)] if len(ends) else []
     return {
-        "forbidden": jnp.stack([(was & ~one).any() for one in allowed]).any() if allowed else jnp.bool_(False),
+        "forbidden": jnp.stack([(was & ~branch).any() for branch in allowed]).any() if allowed else jnp.bool_(False),
         "not_finite": ~finite,
         "stranger_paid": (~there & ((step.reward != 0) | (step.group_reward != 0))).any(),
         "stranger_ended": (~there & ended).any(),
@@ -209,12 +209,12 @@ def _broken_by(env: Sizes, before: TeamView, step: TeamStep, pauses: Array) -> F
 
 def _anybody(views: dict[str, TeamView]) -> Array:
     """Return whether an agent of some behavior is alive, bool [E]."""
-    return jnp.stack([one.alive.any(-1) for one in views.values()]).any(0)
+    return jnp.stack([view.alive.any(-1) for view in views.values()]).any(0)
 
 
 def _alike(views: dict[str, TeamView]) -> Array:
     """Return whether all areas see what the first one sees."""
-    return jnp.stack([(obs == obs[:1]).all() for one in views.values() for obs in one.obs]).all()
+    return jnp.stack([(obs == obs[:1]).all() for view in views.values() for obs in view.obs]).all()
 
 
 def _random(scene: JaxScene, view: dict[str, TeamView], key: Array, areas: int) -> dict[str, TeamActions]:

@@ -41,7 +41,7 @@ EnvParams = Mapping[str, Array | float]
 
 
 class TeamActions(NamedTuple):
-    """One action for each member; rows of members that are not alive are ignored."""
+    """Action of each member; rows of members that are not alive are ignored."""
 
     continuous: Array  # float32 [A, C]
     discrete: Array  # int32 [A, D]
@@ -122,7 +122,7 @@ class JaxEnv(NamedTuple):
     teams: int = 1  # in one area; they share the behavior and play with or against each other
     truncates: bool = False  # whether a step ever says `truncated`; a learner then keeps last states apart
     draw: Callable[[State], Scene] | None = None  # a picture of one area; the state as numpy arrays
-    tell: Callable[[State, bool], str] | None = None  # what the picture shows in a few words; True: the episode is over
+    tell: Callable[[State, bool], str] | None = None  # the picture in a few words; True: the episode is over
 
 
 class Areas(NamedTuple):

@@ -86,8 +86,8 @@ def of_one(values: Mapping[str, ParameterValue]) -> dict[str, Any]:
 def of_first_seed(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the first seed, in the form of `of_one`, from numbers, arrays [S] and distributions [S]."""
     return {
-        name: jax.tree.map(lambda x: x[0], of) if isinstance(of, Distribution) else np.ravel(of)[0]
-        for name, of in parameters.items()
+        name: jax.tree.map(lambda x: x[0], value) if isinstance(value, Distribution) else np.ravel(value)[0]
+        for name, value in parameters.items()
     }
 
 

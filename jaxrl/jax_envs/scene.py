@@ -57,7 +57,7 @@ class JaxScene(NamedTuple):
     reset: Callable[[Array, EnvParams], tuple[State, dict[str, TeamView]]]
     step: Callable[[Array, State, dict[str, TeamActions]], tuple[State, SceneStep]]
     draw: Callable[[State], Scene] | None = None  # a picture of one area; the state as numpy arrays
-    tell: Callable[[State, bool], str] | None = None  # what the picture shows in a few words; True: the episode is over
+    tell: Callable[[State, bool], str] | None = None  # the picture in a few words; True: the episode is over
 
     def part(self, name: str) -> BehaviorPart:
         """Return the behavior of that name. Raises KeyError."""

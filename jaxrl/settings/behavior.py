@@ -147,7 +147,7 @@ class SelfPlaySettings(Section):
 
 
 class BehaviorSettings(Section):
-    """How one behavior is trained."""
+    """Training of one behavior."""
 
     hints: ClassVar[Mapping[str, str]] = {
         "trainer": "trainer_type (`trainer` is the layout before ML-Agents release 0.18)",

@@ -86,7 +86,7 @@ def _none(written: Any) -> Any:
 
 
 class RecordSettings(Section):
-    """Where statistics go beside TensorBoard's event files and metrics.csv."""
+    """Targets of statistics beside TensorBoard's event files and metrics.csv."""
 
     wandb: Annotated[Text, AfterValidator(_project)] | None = Field(
         default=None, description="project of Weights & Biases (extra wandb), usually jaxrl; null: off"

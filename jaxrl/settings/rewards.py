@@ -132,7 +132,7 @@ def _typed(value: Any, info: ValidationInfo) -> dict[str, RewardSignalSettings]:
             signals[name] = kind.model_validate(written, context=info.context)
         except ValidationError as error:
             problems += reworded(error, (name,))
-    if signals and "extrinsic" not in signals and all(one.strength == 0 for one in signals.values()):
+    if signals and "extrinsic" not in signals and all(signal.strength == 0 for signal in signals.values()):
         name = next(iter(signals))
         problems.append(problem(conflict("got 0, expected another number: nothing else pays"), (name, "strength"), 0))
     reject("reward_signals", problems)

@@ -54,7 +54,7 @@ def _address(value: str) -> str:
 
 
 class EnvironmentSettings(Section):
-    """Which environment runs, how often, and what happens when it fails."""
+    """Environment of a run: which, how many, and what happens when it fails."""
 
     env_path: Text | None = Field(
         default=None,
@@ -158,7 +158,7 @@ class EngineSettings(Section):
 
 
 class CheckpointSettings(Section):
-    """Where a run is kept and what it starts from."""
+    """Folder of a run and the weights that it starts from."""
 
     run_id: Text = Field(default="ppo", min_length=1, description="name of the run and of its folder")
     initialize_from: Text | None = Field(

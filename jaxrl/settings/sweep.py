@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"[-+]?\d+e[-+]?\d+", re.IGNORECASE)
 
 
 class Point(NamedTuple):
-    """One combination of values."""
+    """Combination of values."""
 
     name: str  # of its folder: learning_rate=1e-3_beta=0.01, the varied values as they were written
     values: Mapping[str, Any]  # by dotted key

@@ -44,7 +44,7 @@ def problem_with(settings: BehaviorSettings, key: str, value: float) -> str | No
 
 
 def by_seed(numbers: Sequence[Mapping[str, float]], seeds: int) -> dict[str, tuple[float, ...]]:
-    """Return, by name, the numbers that differ between runs, one for each of the `seeds` of each run."""
+    """Return the numbers that differ between runs, by name: one for each of the `seeds` of each run."""
     numbers_by_name = {name: tuple(values[name] for values in numbers for _ in range(seeds)) for name in numbers[0]}
     return {name: values for name, values in numbers_by_name.items() if len(set(values)) > 1}
 

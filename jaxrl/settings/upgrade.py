@@ -153,7 +153,7 @@ def _behavior(section: Mapping[str, Any], default: Any, name: str, types: Types,
     result = upgraded({**(default or {}), **section}, name, types, of_all)
     prefixes = tuple(f"{name}.{key}{end}" for key in section for end in ".:")  # notes on `default` are under `default`
     notes += [note for note in of_all if note.startswith(prefixes)]
-    if default is not None and "hyperparameters" in result:  # those that `default_settings` would hand down otherwise
+    if default is not None and "hyperparameters" in result:  # or `default_settings` would hand some down
         written = result["hyperparameters"]
         result["hyperparameters"] = written | types[result["trainer_type"]].amend(written, {})
     return result
@@ -416,7 +416,7 @@ def upgrade(written: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         "memory": "reward signals have no memory, this has no effect, remove it",
         "max_steps": f"more steps than are counted: the run goes on until {LARGEST_STEP}, or until Ctrl-C, which saves",
     }
-    return result, [f"{', '.join(found)}: {advice[key]}" for key, found in paths.items()]
+    return result, [f"{', '.join(places)}: {advice[key]}" for key, places in paths.items()]
 
 
 def _upgrade_behavior(written: Any, path: str, paths: dict[str, list[str]]) -> Any:

@@ -83,8 +83,8 @@ def prune(folder: Path) -> None:
 
 def _named(state: Mapping[str, Any]) -> set[str]:
     """Return the names of the files that one behavior's state of self-play needs."""
-    exploiters = [each for of in state.get("league", ()) for each in of["playing"].values()]
-    names = {each["weights"] for each in (*state["snapshots"], *state["playing"].values(), *exploiters)}
+    exploiters = [opponent for exploiter in state.get("league", ()) for opponent in exploiter["playing"].values()]
+    names = {opponent["weights"] for opponent in (*state["snapshots"], *state["playing"].values(), *exploiters)}
     return {name for name in names if name is not None}
 
 

@@ -94,7 +94,7 @@ def choose(folder: Path) -> Choice:
     A damaged one is passed over for the one before it. A pointer that is missing, damaged or names a folder that is
     gone (the run was killed in between) stands for the newest. Raises CheckpointError when all are damaged.
     """
-    # All that was a complete checkpoint once: one of its two JSON files may be gone.
+    # Folders that were a complete checkpoint once: one of their two JSON files may be gone.
     candidates = sorted({*_marked(folder, METADATA), *_marked(folder, MANIFEST)})
     if not candidates:
         return Choice(None, ())

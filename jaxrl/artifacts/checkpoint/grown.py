@@ -71,15 +71,17 @@ class _Move:
         self._continuous = new.action.continuous_size
         self._actions = new.action.continuous_size + new.action.mask_size
         self._entities = tuple(
-            [i for i, sensor in enumerate(of) if kind_of(sensor) == "entities"] for of in (self._old, self._new)
+            [i for i, sensor in enumerate(side) if kind_of(sensor) == "entities"] for side in (self._old, self._new)
         )
         parts = encoding_parts(old, net), encoding_parts(new, net)
         self._widths = sum(width for _, width in parts[0]), sum(width for _, width in parts[1])
         self._columns = self._encoding(*parts)
-        alone = [[part for part in of if isinstance(part[0], int)] for of in parts]
+        alone = [[part for part in side if isinstance(part[0], int)] for side in parts]
         self._own = self._encoding(*alone)
-        goals = ({i for i, sensor in enumerate(of) if is_goal(sensor)} for of in (self._old, self._new))
-        self._goals = self._encoding(*([p for p in of if p[0] in its] for of, its in zip(alone, goals, strict=True)))
+        goals = ({i for i, sensor in enumerate(side) if is_goal(sensor)} for side in (self._old, self._new))
+        self._goals = self._encoding(
+            *([p for p in side if p[0] in its] for side, its in zip(alone, goals, strict=True))
+        )
 
     def origin(self, path: str) -> str | None:
         """Return the leaf's path in the checkpoint; None: it belongs to a new sensor."""
@@ -108,14 +110,14 @@ class _Move:
         """Return the leaf rearranged for today, or `before` where it does not depend on the sensors."""
         *_, owner, name = path.split("/")
         if name in ("mean", "m2", "count") and "/normalizer/" in path:
-            old, new = (of[i] for of, i in ((self._old, self._places[int(owner)]), (self._new, int(owner))))
+            old, new = (sensors[i] for sensors, i in ((self._old, self._places[int(owner)]), (self._new, int(owner))))
             columns = _numbers(old, new)
             if columns == list(range(old.shape[0])):
                 return before
             count = np.asarray(arrays[(self.origin(path) or path).rpartition("/")[0] + "/count"])
             return _statistic(name, before, count, columns)
-        rows, now, made = before, shape[-2] if len(shape) > 1 else 0, owner == "made"
-        if made:  # of a layer that goals choose: its kernel [inputs, hidden] in one row
+        rows, now, is_made = before, shape[-2] if len(shape) > 1 else 0, owner == "made"
+        if is_made:  # of a layer that goals choose: its kernel [inputs, hidden] in one row
             layer = path.removesuffix(f"/made/{name}")
             path, hidden = f"{layer}/kernel", wanted[f"{layer}/bias"]["shape"][-1]
             if before.shape[-1] % hidden:
@@ -124,10 +126,10 @@ class _Move:
         columns = self._inputs(path, rows.shape[-2], now, wanted) if now else None
         if columns is None or columns == list(range(rows.shape[-2])):
             return before
-        after = np.zeros((*rows.shape[:-2], len(columns), rows.shape[-1]), rows.dtype)
-        kept = [i for i, origin in enumerate(columns) if origin >= 0]
-        after[..., kept, :] = rows[..., [columns[i] for i in kept], :]
-        return after.reshape(*after.shape[:-2], -1) if made else after
+        widened = np.zeros((*rows.shape[:-2], len(columns), rows.shape[-1]), rows.dtype)
+        copied = [i for i, origin in enumerate(columns) if origin >= 0]
+        widened[..., copied, :] = rows[..., [columns[i] for i in copied], :]
+        return widened.reshape(*widened.shape[:-2], -1) if is_made else widened
 
     def told(self, widened: Sequence[str], anew: set[str]) -> str:
         """Describe copied and new weights in words, by sensor and by layer."""
@@ -217,7 +219,7 @@ def _comparable(old: ObservationSpec, new: ObservationSpec) -> bool:
 
 def _numbers(old: ObservationSpec, new: ObservationSpec) -> list[int]:
     """Return the former place of each number of a vector, -1 for new ones. The newest frame of a stack is its last."""
-    frames = [int(found[1]) if (found := _STACK.match(sensor.name)) else 1 for sensor in (old, new)]
+    frames = [int(match[1]) if (match := _STACK.match(sensor.name)) else 1 for sensor in (old, new)]
     if old.shape[0] % frames[0] or new.shape[0] % frames[1]:
         frames = [1, 1]
     before, now = old.shape[0] // frames[0], new.shape[0] // frames[1]

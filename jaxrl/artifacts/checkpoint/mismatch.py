@@ -40,14 +40,14 @@ def mismatches(
 
 def moved_signals(saved_settings: Mapping[str, Any], settings: Mapping[str, Any]) -> str | None:
     """Return a line if the same reward signals stand in another order, that of a critic's outputs, else None."""
-    old, new = (list(of.get("reward_signals", ())) for of in (saved_settings, settings))
+    old, new = (list(side.get("reward_signals", ())) for side in (saved_settings, settings))
     moved = old != new and sorted(old) == sorted(new)
     return _line("the order of reward_signals", ", ".join(old), ", ".join(new)) if moved else None
 
 
 def other_signals(saved_settings: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     """Return whether both sides name reward signals, and not the same."""
-    old, new = (set(of.get("reward_signals", ())) for of in (saved_settings, settings))
+    old, new = (set(side.get("reward_signals", ())) for side in (saved_settings, settings))
     return bool(old and new) and old != new
 
 
@@ -55,8 +55,8 @@ def moved_actions(saved_spec: Mapping[str, Any], spec: BehaviorSpec | None) -> s
     """Return a line if other actions have as many columns, so that arrays of the old ones would fit, else None."""
     if not saved_spec or spec is None:
         return None
-    old, new = ({**of, "observations": []} for of in (saved_spec, spec_to_json(spec)))
-    columns = {of["continuous_actions"] + sum(of["discrete_branches"]) for of in (old, new)}
+    old, new = ({**side, "observations": []} for side in (saved_spec, spec_to_json(spec)))
+    columns = {side["continuous_actions"] + sum(side["discrete_branches"]) for side in (old, new)}
     return "; ".join(spec_differences(old, new)) if len(columns) == 1 and old != new else None
 
 
@@ -68,11 +68,11 @@ def spec_differences(
     old_sensors, new_sensors = old["observations"], new["observations"]
     if len(old_sensors) != len(new_sensors):
         lines.append(_line("observations: number of sensors", len(old_sensors), len(new_sensors), sides))
-    for index, (before, after) in enumerate(zip(old_sensors, new_sensors, strict=False)):
+    for index, (before, now) in enumerate(zip(old_sensors, new_sensors, strict=False)):
         lines += [
-            _line(f"observation {index} ({after['name']}) {key}", before[key], after[key], sides)
+            _line(f"observation {index} ({now['name']}) {key}", before[key], now[key], sides)
             for key in ("name", "shape", "type")
-            if before[key] != after[key]
+            if before[key] != now[key]
         ]
     names = {"continuous_actions": "action size (continuous)", "discrete_branches": "action size (discrete branches)"}
     return lines + [_line(text, old[key], new[key], sides) for key, text in names.items() if old[key] != new[key]]

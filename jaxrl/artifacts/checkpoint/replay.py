@@ -184,6 +184,6 @@ def _of(folder: Path, checkpoint: CheckpointInfo) -> Path | None:
 
 def _changes(info: CheckpointInfo, spec: BehaviorSpec, settings: Mapping[str, Any]) -> list[str]:
     """Describe in words what the user has changed since."""
-    old, new = (flatten(of).get(BUFFER) for of in (info.settings, settings))
+    old, new = (flatten(side).get(BUFFER) for side in (info.settings, settings))
     changed = mismatches(info.spec, info.settings, spec, settings)
     return [*changed, f"{BUFFER}: {old} in the checkpoint, {new} now"] if old != new else changed

@@ -65,11 +65,11 @@ class _Worker:
         self.folded = 0  # results
 
     def add(self, seconds: float, timing: StepTiming) -> None:
-        root, (step, exchange, decode, own) = self.root, self.nodes
+        root, (step, exchange, decode, overhead) = self.root, self.nodes
         step.total += seconds
         exchange.total += timing.exchange
         decode.total += timing.decode
-        own.total += timing.own
+        overhead.total += timing.own
         root.total += seconds + timing.own
         root.count += 1
 

@@ -140,19 +140,19 @@ def make_jaxmarl(name: str, /, *, time_limits: bool = True, **arguments: Any) ->
 
 def _made(jaxmarl: Any, name: str, where: str, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Make the environment. Return it with the arguments that its constructor received."""
-    given: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     try:
         env = jaxmarl.make(name)
         if arguments:
-            given = _constructor_arguments(name, where, env, arguments)
+            changes = _constructor_arguments(name, where, env, arguments)
         if getattr(env, "auto_reset", False):
-            given["auto_reset"] = False
-        return (jaxmarl.make(name, **given) if given else env), given
+            changes["auto_reset"] = False
+        return (jaxmarl.make(name, **changes) if changes else env), changes
     except JaxrlError:
         raise
     except Exception as error:
         reason = next((why for start, why in _REASONS.items() if name.startswith(start)), None)
-        told = f" with {', '.join(arguments)}" if given else ""
+        told = f" with {', '.join(arguments)}" if changes else ""
         raise JaxrlError(f"{where}: {reason or f'JaxMARL cannot make it{told}: {error}'}") from error
 
 

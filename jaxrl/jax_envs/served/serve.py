@@ -80,7 +80,7 @@ class JittedAreas:
         if self._areas is None or self._compiled is None:
             raise JaxrlError("the trainer asked for a step before the first reset; send the command RESET first")
         self._compiled.result()
-        chosen = [TeamActions(one.continuous, one.discrete) for one in actions]  # pyright: ignore
+        chosen = [TeamActions(action.continuous, action.discrete) for action in actions]  # pyright: ignore
         sent = dict(zip(self._no_actions, chosen, strict=True))
         self._areas, result = self._advance(self._areas, sent, dict(parameters))
         result = jax.tree.map(np.asarray, result)

@@ -64,5 +64,5 @@ class StatisticsWriter(Protocol):
         """Write pictures uint8 [H, W, 3] by tag; a writer that has no place for them inherits this."""
 
     def close(self) -> None:
-        """Finish; may be called twice."""
+        """Finish writing; may be called twice."""
         ...
