@@ -1,4 +1,4 @@
-"""What the behavior that a model is for sees and does: from the run that wrote the file, or from an environment."""
+"""Finds the spec of the behavior that a model is for: in the run that wrote the file, or in an environment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STEP, _MEMBER = re.compile(r"-\d+$"), re.compile(MEMBER + r"\d+$")
 
 
 def behavior_of_run(path: Path) -> tuple[str, BehaviorSpec] | None:
-    """Name and spec of the behavior whose run has written the file at `path`; None if it lies in no run's folder.
+    """Return name and spec of the behavior whose run wrote the file at `path`; None if it lies in no run's folder.
 
     `<run>/<Behavior>/<Behavior>-<step>.onnx` stands beside its checkpoint, `<run>/<Behavior>.onnx` beside the folder of
     all of them. Raises CheckpointError or DamagedError for one that cannot be read.
@@ -39,7 +39,7 @@ def behavior_of_run(path: Path) -> tuple[str, BehaviorSpec] | None:
 
 
 def behavior_of_environment(settings: RunSettings, wanted: str | None, path: Path) -> tuple[str, BehaviorSpec]:
-    """Name and spec of one behavior of `env_settings.env_path`, which is started, reset once and ended.
+    """Return name and spec of one behavior of `env_settings.env_path`, which is started, reset once and ended.
 
     `wanted`: its name, with or without `?team=`; None: the only one, or that which the file at `path` is called after.
 
@@ -53,11 +53,11 @@ def behavior_of_environment(settings: RunSettings, wanted: str | None, path: Pat
     for name in specs:
         short.setdefault(name.partition("?")[0], name)
     names = (wanted, wanted.partition("?")[0]) if wanted else (path.stem, _STEP.sub("", _MEMBER.sub("", path.stem)))
-    found = next((short.get(name, name) for name in names if name in specs or name in short), None)
-    if found is None and wanted is None and len(short) == 1:
-        (found,) = short.values()
-    if found is not None:
-        return found, specs[found]
+    match = next((short.get(name, name) for name in names if name in specs or name in short), None)
+    if match is None and wanted is None and len(short) == 1:
+        (match,) = short.values()
+    if match is not None:
+        return match, specs[match]
     if wanted is None:
         raise JaxrlError(f"--behavior: {env_path} has {', '.join(short)}: say which of them the model is for")
     what = f"is not in the first step of {env_path}"
@@ -65,7 +65,7 @@ def behavior_of_environment(settings: RunSettings, wanted: str | None, path: Pat
 
 
 def _stepped(settings: RunSettings) -> Mapping[str, BehaviorSpec]:
-    """Of an environment in a process of its own: those that ask in the first step."""
+    """Return the specs of an environment in a process of its own: of the behaviors that ask in the first step."""
     environment = settings.env_settings
     kind, name = parse_address(environment.env_path)
     chosen = simulator(kind)
@@ -80,7 +80,7 @@ def _stepped(settings: RunSettings) -> Mapping[str, BehaviorSpec]:
 
 
 def _compiled(settings: RunSettings) -> Mapping[str, BehaviorSpec]:
-    """Of an environment that is compiled together with the learner."""
+    """Return the specs of an environment that is compiled together with the learner."""
     from jaxrl.jax_envs import environment_in
     from jaxrl.jax_envs.scene import parts_of
 

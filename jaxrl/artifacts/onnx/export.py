@@ -31,13 +31,13 @@ from jaxrl.types import Action, BehaviorSpec
 __all__ = ["TOLERANCE", "ExportError", "check_contract", "export"]
 
 TOLERANCE = 1e-4
-"""Largest absolute difference between the file and the policy that is accepted (actions and probabilities are O(1))."""
+"""Largest accepted absolute difference between the file and the policy (actions and probabilities are O(1))."""
 
 MEMORY_STEPS = 3
-"""Moments, one after the other, for which a file with memory is compared."""
+"""Number of consecutive moments for which a file with memory is compared."""
 
 MOST_NUMBERS = 1 << 20
-"""Of observations for which a file is compared: 49 colour images of 84 x 84."""
+"""Most numbers in the observations for which a file is compared: 49 colour images of 84 x 84."""
 
 LARGE = 1e3
 """Observations beyond this make rounding a likely cause of a difference (without normalisation)."""
@@ -62,13 +62,13 @@ def export(
     Args:
       path: the .onnx file; its folder is created.
       spec: observations and actions of the behavior.
-      network: the algorithm's `policy`, for what stands behind the connectors.
+      network: the algorithm's `policy`, for observations and actions behind the connectors.
       actor_params: its variables; `network.left_out` are left out.
-      normalizer: one state per observation, or None where it is shown as it is.
+      normalizer: one state per observation, or None where it is not normalized.
       sample_obs: recorded observations before normalisation, their dtype [N, *shape] each, N >= 1. Keep N the same
         from one export to the next: JAX compiles the policy's operations anew for each N.
       sample_masks: bool or float [N, M], 1 where allowed; [N, 0] without discrete branches.
-      connectors: what stands between environment and policy, all of it `exportable`, and its statistics.
+      connectors: connectors between environment and policy, all `exportable`, and their statistics.
 
     Raises:
       ExportError: a parameter that the graph does not know or lacks, or a file that fails a check or differs by more
@@ -92,13 +92,13 @@ def export(
 
 
 def _parameters(actor_params: Mapping[str, Any], left_out: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """The policy's arrays by path, on the host, without those whose path begins so."""
+    """Return the policy's arrays by path, on the host, without those whose path begins with one of `left_out`."""
     flat = flatten_dict(actor_params["params"], sep="/")
     return {name: np.asarray(jax.device_get(x)) for name, x in flat.items() if not name.startswith(left_out)}
 
 
 class _Asked(NamedTuple):
-    """A policy, and what stands before and behind it."""
+    """A policy with its parameters, normalizer and connectors."""
 
     network: PolicyNetwork
     params: Mapping[str, Any]
@@ -107,13 +107,13 @@ class _Asked(NamedTuple):
 
 
 def _few(obs: tuple[np.ndarray, ...], masks: np.ndarray) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """As many of the first rows as hold `MOST_NUMBERS`: a convolution needs many times the memory of its images."""
+    """Return as many of the first rows as hold `MOST_NUMBERS`: a convolution needs many times its images' memory."""
     rows = max(MOST_NUMBERS // sum(math.prod(x.shape[1:]) for x in obs), max(BATCHES) + 1)
     return tuple(x[:rows] for x in obs), masks[:rows]
 
 
 def _moments(asked: _Asked, obs: tuple[np.ndarray, ...], masks: np.ndarray) -> list[Moment]:
-    """What the policy says about the recorded observations: once, or with memory for some moments one after the other.
+    """Compute the policy's answers to the recorded observations: once, or with memory for some consecutive moments.
 
     Each moment shows every agent what its neighbour saw before; what they remember at first is drawn.
     """
@@ -132,7 +132,7 @@ def _moments(asked: _Asked, obs: tuple[np.ndarray, ...], masks: np.ndarray) -> l
 
 
 def _answer(asked: _Asked, obs: tuple[np.ndarray, ...], carry: Any) -> tuple[ActionDistribution, Any, np.ndarray]:
-    """The policy alone, on the host, what it remembers then, and the mean as the environment gets it [N, C].
+    """Run the policy alone, on the host: its distribution, new memory, and the mean as the environment gets it [N, C].
 
     Full float32 also on an accelerator.
     """
@@ -150,7 +150,7 @@ def _answer(asked: _Asked, obs: tuple[np.ndarray, ...], carry: Any) -> tuple[Act
 
 @cache
 def _program(quick: str | None) -> Callable[..., tuple[ActionDistribution, Any, Action]]:
-    """`_step` as one program, op by op it is 25 of them; quickly compiled for a platform, where nothing convolves."""
+    """Make `_step` one program instead of 25 operations; `quick`: compile quickly for it, where nothing convolves."""
     return jax.jit(_step, static_argnums=0, compiler_options=None if quick is None else quick_options(quick))
 
 
@@ -160,27 +160,27 @@ def _step(network: PolicyNetwork, params: Any, normalizer: normalization.States,
 
 
 def _verify(path: Path, temporary: Path, spec: BehaviorSpec, moments: list[Moment]) -> float:
-    """The largest difference of the file as it lies on disk. Raises ExportError naming what is wrong with it."""
+    """Return the largest difference of the file as it lies on disk. Raises ExportError naming what is wrong with it."""
     model = onnx.load(temporary)
     problems = check_operators(model) + check_contract(temporary, spec)
     if problems:
         raise ExportError(f"{path} was not written, Unity could not use it: {'; '.join(problems)}")
     try:
-        found = output_differences(model, spec, moments)
+        differences = output_differences(model, spec, moments)
     except RuntimeErrors as error:
         raise ExportError(f"{path} was not written, ONNX Runtime cannot run it: {error}") from error
-    for difference in found:
+    for difference in differences:
         if not difference.value <= TOLERANCE:  # also true for NaN
             advice = _advice(difference.value, moments[0].obs)
             raise ExportError(
                 f"{path} was not written: output {difference.output} differs from the policy by "
                 f"{difference.value:.3g} {difference.where}, allowed is {TOLERANCE:g}. {advice}"
             )
-    return max(difference.value for difference in found)
+    return max(difference.value for difference in differences)
 
 
 def _advice(difference: float, obs: tuple[np.ndarray, ...]) -> str:
-    """What the user can do about a difference that is too large."""
+    """Say what the user can do about a difference that is too large."""
     largest = max(float(np.abs(x).max()) for x in obs)
     if not np.isfinite(difference):
         return f"The policy's parameters or observations (up to {largest:g}) are not finite: training diverged."

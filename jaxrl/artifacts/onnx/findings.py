@@ -1,4 +1,4 @@
-"""What one look at a model has shown."""
+"""Findings of one look at a model."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import NamedTuple
 
 
 class Outcome(StrEnum):
-    """What follows from it."""
+    """Consequence of a finding."""
 
     OK = "ok"
-    OPEN = "not compared"  # nobody said what the behavior is like
+    OPEN = "not compared"  # the behavior's spec is not known
     WARNING = "warning"  # Unity takes the model; something may go wrong later, or with an older engine
     REFUSED = "refused"  # Unity does not take the model
 
 
 class Finding(NamedTuple):
-    """One line."""
+    """Finding in one line."""
 
-    check: str  # what was looked at
+    check: str  # name of the check
     outcome: Outcome
     text: str
-    remedy: str = ""  # what to do, where not all is well
+    remedy: str = ""  # advice, where not all is well

@@ -1,4 +1,4 @@
-"""The ONNX model of a policy: the builders of its modules in order, and their records as a model of the onnx library.
+"""Builds the ONNX model of a policy: the builders of its modules in order, and their records as a model of onnx.
 
 A general converter (jax2onnx 0.17) was measured and left: its first conversion takes 6 to 10 seconds, it emits Expand,
 which older Unity engines lack, and it brings eleven more packages. Each module of `jaxrl.networks` has its builder
@@ -26,7 +26,7 @@ from jaxrl.networks.policy import PolicyNetwork
 from jaxrl.types import BehaviorSpec
 
 Connectors = tuple[Chain, tuple[Any, ...]]
-"""The connectors of a behavior, and their statistics: `PolicyState.connectors`."""
+"""Connectors of a behavior, and their statistics: `PolicyState.connectors`."""
 
 OPSET = 9
 IR_VERSION = 4
@@ -49,14 +49,14 @@ def build(
     normalizer: States,
     connectors: Connectors | None = None,
 ) -> onnx.ModelProto:
-    """The model of a policy with the inputs, outputs and names that ML-Agents' Unity package expects (API version 3).
+    """Build a policy's model, with inputs, outputs and names as ML-Agents' Unity package expects (API version 3).
 
     Args:
       spec: observations and actions of the environment.
-      network: the algorithm's, for what stands behind the connectors.
+      network: the algorithm's, for observations and actions behind the connectors.
       params: its arrays by path ("body/layer_0/kernel"), kernels [inputs, outputs].
-      normalizer: one state per observation, or None where it is shown as it is.
-      connectors: what stands between the environment and the actor, and its statistics as numpy arrays.
+      normalizer: one state per observation, or None where it is not normalized.
+      connectors: connectors between the environment and the actor, and their statistics as numpy arrays.
 
     Raises:
       UnsupportedObservationError: an observation of a kind without an encoder.
@@ -83,7 +83,7 @@ def build(
 
 
 def _model(graph: OnnxGraph) -> onnx.ModelProto:
-    """The records of a graph as a model."""
+    """Convert the records of a graph to a model."""
     nodes = [helper.make_node(n.operator, n.inputs, [n.output], name=n.output, **n.attributes) for n in graph.nodes]
     constants = [numpy_helper.from_array(value, name) for name, value in graph.constants.items()]
     inputs, outputs = ([_value_info(tensor) for tensor in tensors] for tensors in (graph.inputs, graph.outputs))

@@ -1,4 +1,4 @@
-"""Which operators a model may have: the few that jaxrl writes, and what Unity's engines take of any model.
+"""Checks the operators of a model: the few that jaxrl writes, and those that Unity's engines accept of any model.
 
 Engines: Barracuda (packages up to 2.x), Sentis, which is also called Inference Engine. Its manuals promise opsets 7 to
 15, from 2.6 on up to 25, and say of others that they may import with unexpected results.
@@ -17,9 +17,9 @@ from jaxrl.artifacts.onnx.graph import OPERATORS, OPSET
 
 CHECK = "operators"
 OLDEST_OPSET, NEWEST_OPSET = 7, 25
-"""That any engine promises."""
+"""Oldest and newest opset that any engine promises."""
 NEWEST_BEFORE = 15
-"""Before Inference Engine 2.6."""
+"""Newest opset before Inference Engine 2.6."""
 NOWHERE = (
     *("GRU", "If", "Loop", "RNN", "Scan", "Unique", "Optional", "OptionalGetElement", "OptionalHasElement"),
     *("ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert"),
@@ -33,7 +33,7 @@ _STANDARD = ("", "ai.onnx")
 
 
 def check_operators(model: onnx.ModelProto) -> list[str]:
-    """What an engine of Unity might not read in a file that jaxrl writes, one line each.
+    """Return reasons why an engine of Unity might not read a file that jaxrl writes, one line each.
 
     Only the operators of `OPERATORS` at opset 9, and no constant on the left of a subtraction.
     """
@@ -52,7 +52,7 @@ def check_operators(model: onnx.ModelProto) -> list[str]:
 
 
 def operator_findings(model: onnx.ModelProto) -> list[Finding]:
-    """What Unity's engines make of the operators of any model; one finding that all is well if it is."""
+    """Check the operators of any model against Unity's engines; return one finding that all is well if it is."""
     findings = [*_opset_findings(model), *_node_findings(model.graph)]
     if findings:
         return findings
@@ -74,7 +74,7 @@ def _opset_findings(model: onnx.ModelProto) -> Iterator[Finding]:
 
 
 def weight_findings(model: onnx.ModelProto) -> list[Finding]:
-    """Arrays with entries that are no numbers: every action would be none."""
+    """Find arrays with entries that are NaN: every action would be NaN."""
     tensors = [*model.graph.initializer]
     tensors += [a.t for node in _nodes(model.graph) for a in node.attribute if a.type == AttributeProto.TENSOR]
     bad = [tensor.name or "a constant" for tensor in tensors if not _all_numbers(tensor)]
@@ -85,7 +85,7 @@ def weight_findings(model: onnx.ModelProto) -> list[Finding]:
 
 
 def _all_numbers(tensor: onnx.TensorProto) -> bool:
-    """Infinities stand in masks, NaN nowhere. What lies in a file of its own is not looked at."""
+    """Return whether a tensor has no NaN; infinities stand in masks. Data in a file of their own are not looked at."""
     kinds = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
     if tensor.data_type not in kinds or tensor.data_location == TensorProto.EXTERNAL:
         return True
@@ -111,14 +111,14 @@ def _node_findings(graph: onnx.GraphProto) -> Iterator[Finding]:
 
 
 def _from_constants(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Subtractions from a constant."""
+    """Return the subtractions from a constant."""
     constants = {tensor.name for tensor in graph.initializer}
     constants |= {node.output[0] for node in graph.node if node.op_type == "Constant"}
     return [node for node in graph.node if node.op_type == "Sub" and node.input[0] in constants]
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Of the graph and of those within its nodes."""
+    """Yield the nodes of the graph and of the graphs within its nodes."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:

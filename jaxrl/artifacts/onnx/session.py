@@ -1,4 +1,4 @@
-"""ONNX Runtime, as jaxrl asks it."""
+"""ONNX Runtime with jaxrl's options."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ RuntimeErrors = (
     runtime_errors.RuntimeException,
     UnicodeDecodeError,
 )
-"""What ONNX Runtime raises when it cannot load or run a model; they share no base class of their own."""
+"""Errors of ONNX Runtime when it cannot load or run a model; they share no base class of their own."""
 
 DTYPES = {"tensor(float)": np.float32, "tensor(int32)": np.int32, "tensor(int64)": np.int64}
-"""Of inputs that can be fed, by ONNX Runtime's names."""
+"""Types of inputs that can be fed, by ONNX Runtime's names."""
 _FATAL_ONLY = 4
 
 
 def open_session(model: str | bytes) -> onnxruntime.InferenceSession:
-    """A session on the CPU, one thread (policies are small), silent; `model` is a path or the file's bytes."""
+    """Open a session on the CPU, one thread (policies are small), silent; `model` is a path or the file's bytes."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -39,12 +39,12 @@ def open_session(model: str | bytes) -> onnxruntime.InferenceSession:
 
 
 def run(session: onnxruntime.InferenceSession, names: list[str], feed: Mapping[str, np.ndarray]) -> Outputs:
-    """The named outputs for one batch of inputs."""
+    """Return the named outputs for one batch of inputs."""
     return {name: np.asarray(value) for name, value in zip(names, session.run(names, dict(feed)), strict=True)}
 
 
 def run_on_zeros(session: onnxruntime.InferenceSession, rows: int = 1) -> Outputs:
-    """All outputs for a batch of rows of zeros; Unity asks for one first. MemoryError: inputs of more than a GB."""
+    """Return all outputs for rows of zeros; Unity asks for one row first. MemoryError: inputs of more than a GB."""
     shapes = {n.name: [size if isinstance(size, int) else 1 for size in n.shape] for n in session.get_inputs()}
     for node in session.get_inputs():
         if node.shape and not isinstance(node.shape[0], int):
