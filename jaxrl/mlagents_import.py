@@ -46,7 +46,7 @@ class _Client:
 
 
 class _Finder:
-    """Finder of two kinds of modules, asked before Python's own finders about every module."""
+    """Asked before the finders of Python, about every module; answers for two kinds."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -38,7 +38,7 @@ STOP = "stop"
 BEST_CHECKPOINT = "best_checkpoint"
 """Entry of a behavior with keep_best: like one of CHECKPOINTS, with the statistic, its value and whose seed it was."""
 RECORDS = "records"
-"""Entry of a behavior with records elsewhere (W&B, MLflow): the identity of its continuations there, by seed."""
+"""Entry of a behavior with records elsewhere (W&B, MLflow): what continuations are known by there, by seed."""
 DAMAGED = ".damaged"
 """Ending of the name under which a file that cannot be read is kept."""
 

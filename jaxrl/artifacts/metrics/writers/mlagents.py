@@ -127,14 +127,14 @@ class _Writers:
 
 
 def _of_run(settings: RunSettings, said: set[str]) -> list[BackgroundWriter]:
-    background_writers = []
+    made = []
     for plugin in installed(MLAGENTS_WRITERS):
         if plugin.package.lower() == MLAGENTS:
             continue
         writers = _Writers(_made(plugin, settings))
         service = f"{plugin.name} of the package {plugin.source}"
-        background_writers.append(BackgroundWriter(service, lambda writers=writers: writers, ADVICE, said))
-    return background_writers
+        made.append(BackgroundWriter(service, lambda writers=writers: writers, ADVICE, said))
+    return made
 
 
 def _made(plugin: Plugin, settings: RunSettings) -> list[Any]:
