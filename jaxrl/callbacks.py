@@ -88,7 +88,7 @@ class Callbacks:
         """Handle a new episode; its agents follow no policy yet."""
 
     def policy_mapping(self, agent: AgentRecord, episode: Episode, worker: int) -> str | Follows | None:
-        """Return the policy that a new agent follows as long as it lives; None: that of its behavior.
+        """Return the policy that a new agent follows as long as it lives; None: its behavior's policy.
 
         Asked again when the policy is removed. The first of several callbacks that gives a name decides.
         """

@@ -280,7 +280,7 @@ class Waiting:
         self._items: dict[int, Any] = {}  # by number
         self._poll: Any = None
         self._second = 1000.0  # in the unit of `_poll`
-        if sys.platform == "linux":  # costs what is ready, not what is watched
+        if sys.platform == "linux":  # its cost grows with ready items, not with watched ones
             self._poll, self._second = select.epoll(), 1.0
         elif sys.platform != "win32":
             self._poll = select.poll()

@@ -21,7 +21,7 @@ def read_npz(file: BinaryIO, largest: int) -> dict[str, np.ndarray]:
     Args:
       largest: bytes that all arrays together may have.
 
-    Raises ValueError, in a few words, for what is no such file, is damaged, or claims more.
+    Raises ValueError, in a few words, for a file of another kind, a damaged one, or one that claims more.
     """
     try:
         with zipfile.ZipFile(file) as archive:

@@ -74,7 +74,7 @@ def _name_and_version(package: metadata.Distribution) -> tuple[str, str]:
 def git_state(folder: Path, tracked: str | None = None) -> dict[str, Any] | None:
     """Return the commit of the clone with `folder`, and whether tracked files differ from it; None without a clone.
 
-    `tracked`: a file in the folder that the clone must know; an installed package in somebody's clone is none of it.
+    `tracked`: a file in the folder that the clone must track; an installed package inside a clone is not tracked.
     """
     try:
         if tracked is not None:

@@ -166,7 +166,7 @@ class TrainingStatus:
     ) -> None:
         """Record the ONNX file of the final save (FINAL), or the checkpoint that `keep_best` keeps (BEST_CHECKPOINT).
 
-        `more`: what made that one the best: statistic, value and seed.
+        `more`: why that checkpoint is the best: statistic, value and seed.
         """
         self.set(behavior, key, {**_entry(step, onnx, reward, auxiliary), **more})
 

@@ -57,7 +57,7 @@ class _Transitions(NamedTuple):
     known: np.ndarray  # observed numbers and the change that led to them, 0 where an episode begins, float64 [n, 2 K]
     change: np.ndarray  # [n, K]
     actions: tuple[np.ndarray, np.ndarray]  # of pair t and of pair t + 1, branches one-hot, [n, F]
-    half: np.ndarray  # bool [n]: either half is predicted with what is fitted to the other
+    half: np.ndarray  # bool [n]: each half is predicted with weights fitted to the other
 
 
 def measure_lags(file: Path) -> Lags:
@@ -79,7 +79,7 @@ def measure_lags(file: Path) -> Lags:
 
 
 def lag_lines(file: Path) -> Iterator[str]:
-    """Yield what `measure_lags` says of a file, and what training makes of it, in words. Raises DemonstrationError."""
+    """Yield the result of `measure_lags` and its effect on training, in words. Raises DemonstrationError."""
     kind, lags = kind_of(file), measure_lags(file)
     read_late = is_late(kind, DETECT)
     yield f"{file}: {kind.recorder}"

@@ -74,7 +74,7 @@ def decisions(
 
 
 def read(path: str | Path, demo_actions: str = DETECT) -> Demonstration:
-    """Return a `.demo` file, or all in a folder, by name, also what is `terminal`.
+    """Read a `.demo` file, or all in a folder, by name, with `terminal` rows.
 
     Args:
       path: file or folder. Files of a folder in which nothing is decided are left out with a warning.
@@ -133,7 +133,7 @@ def _shipped(name: str) -> Path:
 
 
 def remembered(path: str, demo_actions: str = DETECT, actions: bool = True) -> Demonstration:
-    """Return `read` without what is `terminal`, once for the same files: a signal and cloning often share them.
+    """Return `read` without `terminal` rows, once for the same files: a signal and cloning often share them.
 
     Large ones are read once for all processes, see `columns`. Without `actions`, those that are missing or wrong are
     zeros. Raises DemonstrationError.
@@ -167,7 +167,7 @@ def _read_once(path: str, version: Any, demo_actions: str, checked: bool) -> Dem
 def _gathered(
     path: str | Path, paths: list[Path], folder: Path, demo_actions: str, *, ends: bool, checked: bool
 ) -> Demonstration:
-    """Return all rows of the files; with `ends` also what is `terminal`."""
+    """Return all rows of the files; with `ends` also `terminal` ones."""
     columns, first = Columns(folder), kind_of(paths[0])
     try:
         for file in paths:

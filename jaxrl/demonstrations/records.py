@@ -178,7 +178,7 @@ def _is_old(record: bytes) -> bool:
 
 
 def _fields(message: bytes) -> dict[int, Any]:
-    """Return what is in a message of any kind by the numbers of its fields. Raises DecodeError."""
+    """Return the contents of a message of any kind by the numbers of its fields. Raises DecodeError."""
     fields = UnknownFieldSet(Empty.FromString(message))
     return {fields[i].field_number: fields[i].data for i in range(len(fields))}
 

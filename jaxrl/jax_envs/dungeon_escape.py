@@ -198,7 +198,7 @@ def _step(settings: DungeonSettings, state: DungeonState, action: Array) -> tupl
 
 
 def _judge(settings: DungeonSettings, before: DungeonState, state: DungeonState, escaped: Array) -> TeamStep:
-    """Decide whether the episode is over and what the team gets."""
+    """Decide the team's reward and whether the episode is over."""
     lost = (state.dragon_alive & jnp.all(state.dragon == state.portal)) | ~jnp.any(state.alive)
     late = state.clock >= settings.episode_limit
     held_out = late & state.dragon_alive & ~lost

@@ -37,7 +37,7 @@ State = Any
 """The environment's own pytree of arrays."""
 
 EnvParams = Mapping[str, Array | float]
-"""Environment parameters by name, scalars: what a curriculum or a randomisation sets for the next episode."""
+"""Environment parameters by name, scalars, which a curriculum or a randomisation sets for the next episode."""
 
 
 class TeamActions(NamedTuple):
@@ -79,7 +79,7 @@ def team_step(
 ) -> TeamStep:
     """Make a step from arrays [A], or scalars for everybody; `figures` by their tag without `Environment/`.
 
-    `over`: None where the first end is that of all.
+    `over`: None: the episode is over with the first end of a member.
     """
 
     def of_each(value: Array | float, dtype: Any) -> Array:
@@ -128,7 +128,7 @@ class JaxEnv(NamedTuple):
 class Areas(NamedTuple):
     """E areas that play one episode after the other. All arrays have a leading axis E."""
 
-    key: Array  # typed key [E], never consumed: what is random at `clock` is drawn from `fold_in(key, clock)`
+    key: Array  # typed key [E], never consumed: random numbers at `clock` are drawn from `fold_in(key, clock)`
     clock: Array  # uint32 [E], steps since the start
     state: State
 

@@ -4,7 +4,7 @@ The smallest game in which members of several behaviors earn what none could alo
 another takes it. Written for this project as a probe of credit across behaviors.
 
 Rules. The lock has a code, 0 to `codes` - 1. One decision of the team goes in this order:
-1. The seer, who alone sees the code, sets the dial to a number. The others wait: what they do counts for nothing.
+1. The seer, who alone sees the code, sets the dial to a number. The others wait: their actions have no effect.
 2. The runner sees the dial and pulls one of `codes` handles: the one with the number of the dial opens the lock, if
    that is the code. A carrier, who alone sees the keyhole, turns to one of three keys, at equal angles: it has to be
    the one that fits.

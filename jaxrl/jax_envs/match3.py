@@ -230,7 +230,7 @@ def settle(key: Array, board: Board, supply: Supply) -> tuple[Board, Array]:
     """Clear what matches, let fall, fill, until nothing matches. `key` is consumed.
 
     Returns:
-      The board, and what the cleared pieces count together, int32 [].
+      The board, and the sum of the cleared pieces' counts, int32 [].
     """
 
     def goes_on(carry: tuple[Board, Array, Array]) -> Array:

@@ -184,7 +184,7 @@ def _step(settings: PushBlockSettings, state: PushBlockState, action: Array) -> 
 
 
 def _judge(settings: PushBlockSettings, state: PushBlockState, scored: Array) -> TeamStep:
-    """Decide whether the episode is over and what the team gets."""
+    """Decide the team's reward and whether the episode is over."""
     needs, done = _needs(settings), ~jnp.any(state.standing)
     over = done | (state.clock >= settings.episode_limit)
     gain = jnp.sum(scored * needs) - settings.penalty / settings.episode_limit

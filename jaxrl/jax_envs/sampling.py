@@ -23,7 +23,7 @@ from jaxrl.types import ParameterValue, SamplerSpec
 CONSTANT, GAUSSIAN, UNIFORM = 0, 1, 2
 """Kinds of a `Distribution`; UNIFORM is over one interval or the union of several."""
 _PARAMETERS = 0x70617261
-"""Folded into the key of an episode, whose other draws know nothing of it."""
+"""Number folded into an episode's key for its parameters, so that its other draws do not change."""
 
 
 class Distribution(NamedTuple):

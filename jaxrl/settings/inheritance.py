@@ -109,7 +109,7 @@ def _inheritable(
 
 
 def _implied(kind: type[Hyperparameters], written: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the usual values of each hyperparameter: its default, and what it has where these are written."""
+    """Return the usual values of each hyperparameter: its default, and its value beside these `written` ones."""
     try:
         resolved = kind.model_validate(written).model_dump(mode="json")
     except ValidationError:

@@ -160,9 +160,9 @@ def to_yaml(settings: RunSettings) -> str:
 
 
 def _spell_out(own: dict[str, Any], default: Mapping[str, Any], section: Section | Mapping[str, Any]) -> None:
-    """Write into `own`, the dump of `section`, what `default` has and it lacks: it would be inherited.
+    """Write into `own`, the dump of `section`, keys of `default` that it lacks, which would be inherited otherwise.
 
-    That is what is not written where it has its usual value, and null for names: reward signals, stop rules.
+    It lacks keys that are not written at their usual value; names (reward signals, stop rules) get null.
     """
     for key, inherited in default.items():
         if isinstance(section, Section) and key not in type(section).model_fields:

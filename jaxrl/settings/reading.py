@@ -118,7 +118,7 @@ def load_yaml(text: str, doubled: list[str] | None = None) -> Any:
 
 def _check_size(text: str) -> None:
     """Raise RecursionError or MarkedYAMLError for a text that nests too deeply or holds too much. Nothing is made."""
-    sizes: dict[str, int] = {}  # of what is anchored
+    sizes: dict[str, int] = {}  # by anchor
     counts, anchors = [0], [""]  # values in each open mapping or list, the file's first; its anchor
     for event in yaml.parse(text, Loader=_PARSER):
         if isinstance(event, yaml.AliasEvent):

@@ -57,7 +57,7 @@ def unknown_key(
 ) -> PydanticCustomError:
     """Make a problem that reads "PATH: unknown key, did you mean KEY?", or lists the known keys if none is near.
 
-    `advice`: what else may stand there. `whose`: what the key belongs to, where that is known.
+    `advice`: other keys that may stand there. `whose`: the owner of the key, where it is known.
     """
     known, hint = list(known), (hints or {}).get(str(key))
     if whose and not hint:
@@ -224,7 +224,7 @@ def _number(value: object) -> object:
 
 
 def finite_number(value: object) -> int | float | None:
-    """Return a value of a file as a number, also one that YAML reads as text; None for what is no finite number."""
+    """Return a value of a file as a number, also one that YAML reads as text; None if it is no finite number."""
     if isinstance(value, str):
         value = _parse(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:

@@ -116,7 +116,7 @@ def overrides_of(values: Mapping[str, Any]) -> dict[str, Any]:
 def grid(written: Sequence[str]) -> list[Point]:
     """Make every combination of the values of KEY=VALUE,VALUE... texts, the last key's changing fastest.
 
-    Raises SettingsError for what is no such text, twice the same key or value, or a key that is one for all points.
+    Raises SettingsError for any other text, a key or value given twice, or a key with one value for all points.
     """
     axes: dict[str, list[Any]] = {}
     for text in written:

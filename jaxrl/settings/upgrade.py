@@ -215,7 +215,7 @@ def upgraded(flat: Mapping[str, Any], path: str, types: Types, notes: list[str])
 
 
 def _gone_trainer(section: Mapping[str, Any], default: Any) -> str:
-    """Return what is wrong with the trainer of an old section, empty where there still is one of that name."""
+    """Return the problem with the trainer of an old section, empty if a trainer of that name still exists."""
     trainer = {**(default or {}), **section}.get("trainer", "ppo")
     if trainer in TRAINERS:
         return ""

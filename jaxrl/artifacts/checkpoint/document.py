@@ -93,7 +93,7 @@ class _Document(BaseModel):
 
 
 def verify(path: Path) -> None:
-    """Raise DamagedError unless the checkpoint at `path` is what was written there, every byte of it.
+    """Raise DamagedError unless every byte of the checkpoint at `path` is as it was written.
 
     Raises CheckpointError for a newer format.
     """

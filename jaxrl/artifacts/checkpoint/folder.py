@@ -222,7 +222,7 @@ def remove(item: Found) -> None:
 
 
 def remove_all(folder: Path) -> None:
-    """Delete every checkpoint, the best one too, with their .onnx files, and what an algorithm has stored.
+    """Delete every checkpoint, the best one too, with their .onnx files, and the algorithm's replay.
 
     Raises ArtifactError.
     """

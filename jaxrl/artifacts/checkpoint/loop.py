@@ -28,7 +28,7 @@ def require_loop_of_run(run: Path, *, compiled: bool) -> None:
     """Call `require_loop` for the newest readable checkpoint of every behavior in the results folder `run`."""
     for folder in sorted(run.glob("*/")):
         for item in reversed(checkpoints(folder)):
-            with contextlib.suppress(DamagedError):  # told by whoever loads it
+            with contextlib.suppress(DamagedError):  # reported when it is loaded
                 require_loop(item.path, compiled=compiled)
                 break
 

@@ -56,7 +56,7 @@ def difference(folder: Path, largest: int) -> str | None:
 
 
 def require_files(folder: Path) -> None:
-    """Raise OSError where something below `folder` is neither a folder nor a file: whoever opens a pipe waits."""
+    """Raise OSError where something below `folder` is neither a folder nor a file: opening a pipe would wait."""
     for path in folder.rglob("*"):
         if not (path.is_file() or path.is_dir()):
             raise OSError(f"{path.relative_to(folder)} is no file")

@@ -59,7 +59,7 @@ class Staged(NamedTuple):
     error: OSError | None  # why they could not be written
 
     def install(self, checkpoint: Path) -> CheckpointError | None:
-        """Replace the former replay by this one, as that of `checkpoint`. Return the error if that fails, else None."""
+        """Make this the replay of `checkpoint`, in place of the former one. Return the error if that fails."""
         error = self.error
         try:
             if error is None:

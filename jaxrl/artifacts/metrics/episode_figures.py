@@ -22,7 +22,7 @@ class EpisodeNumbers(NamedTuple):
     """Numbers of one finished episode of one behavior."""
 
     total: float  # individual rewards of its agents, and the team's group reward
-    length: int  # messages that had something of it
+    length: int  # messages with data of the episode
     agent_returns: list[tuple[str, float]]  # policy and individual rewards, one per agent
     custom: Mapping[str, float]
     histograms: Mapping[str, Sequence[float]]

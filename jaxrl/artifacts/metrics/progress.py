@@ -1,4 +1,4 @@
-"""The progress bar: steps, speed, mean reward, and what limits the speed (environment, acting or updating).
+"""The progress bar: steps, speed, mean reward, and the phases that limit the speed (environment, acting, updating).
 
 It has no thread: the host loop asks `due()` at every message (a comparison of clocks) and shows a state when it is.
 When standard output is not a terminal nothing is shown; the log lines suffice.

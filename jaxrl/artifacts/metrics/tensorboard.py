@@ -56,7 +56,7 @@ class TensorBoardWriter:
         self._file = AppendedFile(self.path, self._opened)
         self._head = [Event(wall_time=time.time(), file_version="brain.Event:2")]
         if resume_step is not None:
-            start = SessionLog(status=SessionLog.START)  # TensorBoard drops what is at its step or later
+            start = SessionLog(status=SessionLog.START)  # TensorBoard drops points at its step or later
             self._head.append(Event(wall_time=time.time(), step=resume_step + 1, session_log=start))
 
     def summaries(self, step: int, summaries: Mapping[str, Summary]) -> None:

@@ -25,7 +25,7 @@ def make_by_function(name: str, /, **arguments: Any) -> JaxEnv | JaxScene:
       UnknownEnvironmentError: no such file, module or function; the text lists the nearest functions.
       JaxrlError: importing the file or calling the function raised; the text has the error and its line.
       ArgumentsError: the function takes no such argument.
-      JaxEnvError: what the function returns is no JaxEnv and no JaxScene.
+      JaxEnvError: the function's result is no JaxEnv and no JaxScene.
     """
     split = split_function(name)
     if split is None:

@@ -4,7 +4,7 @@ One agent without a team (A = 1), its observation as one flat vector (a number o
 `Discrete` observation space as one-hot), its reward as the agent's own. The behavior is called as the registry has it.
 
 Arguments are those of the environment's constructor (`rows=5` of Catch-bsuite) and its parameters (`gravity=3.7`,
-`max_steps_in_episode=200` of CartPole-v1); what is not given is as the package has it.
+`max_steps_in_episode=200` of CartPole-v1); others keep the package's defaults.
 
 Episode ends. Only `step_env` is called, which does not reset: gymnax's `step` puts the next episode's first observation
 in the place of the last one, here the true last one is kept. What is known about the end depends on the release:

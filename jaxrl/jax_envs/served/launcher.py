@@ -100,7 +100,7 @@ def _script(name: str) -> str:
     root = Path(jaxrl.__file__).resolve().parents[1]
     installed = root in {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
     lines = ["#!/bin/sh"]
-    split, folders = split_function(name), [] if installed else [root]  # a checkout: nobody else may know of it
+    split, folders = split_function(name), [] if installed else [root]  # a checkout may not be on the path
     if split is not None and split[0].endswith(".py"):
         name = f"{Path(split[0]).expanduser().absolute()}:{split[1]}"
     elif split is not None:

@@ -67,7 +67,7 @@ class BackgroundWriter:
                 self._calls.put_nowait(None)
 
     def close(self) -> None:
-        """Wait for what is still to be sent, within bounds that begin with `hang_up`; may be called twice."""
+        """Wait until queued calls are sent, within bounds that begin with `hang_up`; may be called twice."""
         self.hang_up()
         assert self._hung_up is not None
         self._thread.join(max(self._close_seconds - (time.monotonic() - self._hung_up), 0.0))

@@ -88,7 +88,7 @@ class PluginWriter(StatisticsWriter):
         self._background.hang_up()
 
     def close(self) -> None:
-        """Wait for what is still to be written; may be called twice."""
+        """Wait until everything is written; may be called twice."""
         self._background.close()
 
 
