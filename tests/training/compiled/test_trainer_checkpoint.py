@@ -149,9 +149,8 @@ def test_a_trainer_refuses_what_it_would_ignore(written: dict[str, Any], words: 
 
 @pytest.mark.parametrize("make", ["make_mappo", "make_coma"])
 def test_so_do_the_functions_that_make_algorithms(make: str) -> None:
-    with pytest.raises(
-        jaxrl.JaxrlError, match=f"{make}: hyperparameters: those of ppo lack posthumous_credit, share_policy, team_capacity"
-    ):
+    keys = "posthumous_credit, share_policy, team_capacity"
+    with pytest.raises(jaxrl.JaxrlError, match=f"{make}: hyperparameters: those of ppo lack {keys}"):
         getattr(jaxrl, make)(ENV.spec, jaxrl.make_settings("ppo"))
 
 
