@@ -16,17 +16,32 @@ from google.protobuf.message import DecodeError
 
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.onnx.findings import Finding, Outcome
+from jaxrl.artifacts.onnx.model_inputs import (
+    KINDS,
+    LEGACY,
+    MASKS,
+    MEMORY_IN,
+    TOLERATED,
+    VECTOR,
+    VISUAL,
+    is_sensor,
+    names_sensors,
+    sensor_inputs,
+    separate_actions,
+)
 from jaxrl.artifacts.onnx.operators import operator_findings, weight_findings
 from jaxrl.artifacts.onnx.session import DTYPES, Outputs, RuntimeErrors, open_session, run_on_zeros
 from jaxrl.regular_files import read_regular
 from jaxrl.types import BehaviorSpec
 
-LEGACY_INPUTS = ("prev_action", "epsilon", "sequence_length")  # ignored by Unity without a warning
-_KINDS = ("continuous", "discrete")
 _PER_AGENT = ("continuous_actions", "discrete_actions", "recurrent_out")
+Shapes = dict[str, list[int | str]]
+"""Of the inputs by name; the first axis is that of agents."""
 LARGEST = 2**29
 """Bytes of a model; policies have some millions."""
 _EXPORT = "export it with ML-Agents 0.28 or later, or with jaxrl"
+NN = "is a model of Barracuda (.nn), not of ONNX; Unity's packages from 3.0 on do not read it"
+NN_REMEDY = "give the .onnx of the same training, or train anew: files of a later ML-Agents, and of jaxrl, are .onnx"
 _WARNING, _REFUSED = Outcome.WARNING, Outcome.REFUSED
 
 
@@ -39,6 +54,8 @@ def examine(path: Path, spec: BehaviorSpec | None = None) -> list[Finding]:
     """
     if not path.is_file():
         raise ArtifactError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}; give an .onnx file")
+    if path.suffix.lower() == ".nn":
+        return [Finding("file", _REFUSED, f"{path}: {NN}", NN_REMEDY)]
     try:
         model = onnx.load_model_from_string(read_regular(path, LARGEST))
         found = [*weight_findings(model), *operator_findings(model)]
@@ -63,22 +80,30 @@ def contract(path: Path, spec: BehaviorSpec | None) -> list[Finding]:
     except RuntimeErrors as error:
         text = f"{path}: ONNX Runtime cannot load it: {_line(error)}"
         return [Finding("file", _REFUSED, text, "write the file anew, or simplify its operators")]
-    findings = list(_input_findings(session, spec))
-    if any(node.type not in DTYPES for node in session.get_inputs()):
-        return findings
+    unknown = [node for node in session.get_inputs() if node.type not in DTYPES]
+    if unknown:
+        texts = (f"input '{node.name}' is of type {node.type}, expected {', '.join(DTYPES)}" for node in unknown)
+        return [Finding("inputs", _REFUSED, text, "make it float32") for text in texts]
+    inputs = {node.name: list(node.shape) for node in session.get_inputs()}
     try:
-        outputs = run_on_zeros(session)
+        outputs = separate_actions(run_on_zeros(session))
     except (*RuntimeErrors, MemoryError) as error:
         text = f"{path}: ONNX Runtime cannot run it on zero inputs: {_line(error)}"
-        return [*findings, Finding("run", _REFUSED, text, "make all inputs work for a batch of one")]
-    inputs = {node.name: list(node.shape) for node in session.get_inputs()}
+        failed = Finding("run", _REFUSED, text, "make all inputs work for a batch of one")
+        return [*_input_findings(inputs, spec, _version_by_names(inputs)), failed]
+    version = _number(outputs, "version_number")
     return [
-        *_or_ok(findings, "inputs", _listed(inputs)),
-        *_or_ok(_version_findings(outputs), "version", f"version_number is {_number(outputs, 'version_number')}"),
+        *_or_ok(_input_findings(inputs, spec, version), "inputs", _listed(inputs)),
+        *_or_ok(_version_findings(outputs), "version", f"version_number is {version}"),
         *_or_ok(_memory_findings(outputs, inputs), "memory", f"memory_size is {_number(outputs, 'memory_size')}"),
         *_or_ok(_action_findings(outputs, inputs, spec), "actions", _actions(outputs)),
         *_batch_findings(session, outputs),
     ]
+
+
+def _version_by_names(inputs: Shapes) -> int | None:
+    """Return version 2 for a model with inputs of that version; None where they say nothing."""
+    return LEGACY if any(name == VECTOR or name.startswith(VISUAL) for name in inputs) else None
 
 
 def _batch_findings(session: onnxruntime.InferenceSession, outputs: Outputs) -> Iterator[Finding]:
@@ -91,7 +116,7 @@ def _batch_findings(session: onnxruntime.InferenceSession, outputs: Outputs) -> 
         return
     per_agent = [name for name in outputs if name.removeprefix("deterministic_") in _PER_AGENT]
     try:
-        for name, value in run_on_zeros(session, rows=3).items():
+        for name, value in separate_actions(run_on_zeros(session, rows=3)).items():
             if name in per_agent and value.shape[:1] != (3,):
                 text = f"output '{name}' is {list(value.shape)} for three agents"
                 yield Finding("batch", _REFUSED, text, remedy)
@@ -103,40 +128,39 @@ def _or_ok(found: list[Finding] | Iterator[Finding], check: str, text: str) -> l
     return list(found) or [Finding(check, Outcome.OK, text)]
 
 
-def _input_findings(session: onnxruntime.InferenceSession, spec: BehaviorSpec | None) -> Iterator[Finding]:
+def _input_findings(inputs: Shapes, spec: BehaviorSpec | None, version: float | None) -> Iterator[Finding]:
     """Each sensor needs an input of its shape; discrete actions need masks."""
-    shapes = {node.name: tuple(node.shape) for node in session.get_inputs()}
-    for node in session.get_inputs():
-        if node.type not in DTYPES:
-            text = f"input '{node.name}' is of type {node.type}, expected {', '.join(DTYPES)}"
-            yield Finding("inputs", _REFUSED, text, "make it float32")
     if spec is None:
-        yield from _inputs_without_spec(shapes)
+        yield from _inputs_without_spec(inputs, version)
         return
-    expected = {f"obs_{i}": sensor.shape for i, sensor in enumerate(spec.observations)}
+    expected = {needed.name: needed.shape for needed in sensor_inputs(spec, version)}
     if spec.action.discrete_branches:
-        expected["action_masks"] = (spec.action.mask_size,)
+        expected[MASKS] = (spec.action.mask_size,)
     remedy = "train for the sensors and actions that the agent has, or give the agent those that the model was made for"
     for name, shape in expected.items():
         wanted = f"expected [batch, {', '.join(map(str, shape))}]"
-        if name not in shapes:
+        if name not in inputs:
             yield Finding("inputs", _REFUSED, f"input '{name}' is missing, {wanted}", remedy)
-        elif shapes[name][1:] != shape:
-            yield Finding("inputs", _REFUSED, f"input '{name}' is {list(shapes[name])}, {wanted}", remedy)
-    for name in sorted(shapes.keys() - expected.keys() - {"recurrent_in", *LEGACY_INPUTS}):
+        elif tuple(inputs[name][1:]) != shape:
+            yield Finding("inputs", _REFUSED, f"input '{name}' is {inputs[name]}, {wanted}", remedy)
+    for name in sorted(inputs.keys() - expected.keys() - {MEMORY_IN, *TOLERATED}):
+        if version == LEGACY and name.startswith(VISUAL):
+            yield Finding("inputs", _REFUSED, f"input '{name}' belongs to no camera of the agent", remedy)
+            continue
         text = f"input '{name}' is not known to Unity and belongs to no sensor"
         yield Finding("inputs", _WARNING, text, "remove the input, or add the sensor that it is meant for")
 
 
-def _inputs_without_spec(shapes: dict[str, tuple[int | str, ...]]) -> Iterator[Finding]:
-    sensors = [name for name in shapes if name.startswith("obs_")]
-    if sensors and set(sensors) == {f"obs_{i}" for i in range(len(sensors))}:
-        text = f"{_listed({name: list(shapes[name]) for name in sensors})}: has to be what the agent's sensors show"
+def _inputs_without_spec(inputs: Shapes, version: float | None) -> Iterator[Finding]:
+    sensors = [name for name in inputs if is_sensor(name, version)]
+    if names_sensors(sensors, version):
+        text = f"{_listed({name: inputs[name] for name in sensors})}: has to be what the agent's sensors show"
         yield Finding("inputs", Outcome.OPEN, text, "give --env, --config, or a file that lies in its run folder")
     else:
-        text = f"{_listed({name: list(shape) for name, shape in shapes.items()})}, expected obs_0, obs_1 ..."
+        names = f"{VECTOR}, {VISUAL}0 ... (version 2)" if version == LEGACY else "obs_0, obs_1 ..."
+        text = f"{_listed(inputs)}, expected {names}"
         yield Finding("inputs", _REFUSED, text, f"one input for each sensor, in their order; {_EXPORT}")
-    for name in sorted(shapes.keys() - {*sensors, "action_masks", "recurrent_in", *LEGACY_INPUTS}):
+    for name in sorted(inputs.keys() - {*sensors, MASKS, MEMORY_IN, *TOLERATED}):
         text = f"input '{name}' is not known to Unity and belongs to no sensor"
         yield Finding("inputs", _WARNING, text, "remove the input")
 
@@ -149,13 +173,16 @@ def _version_findings(outputs: Outputs) -> Iterator[Finding]:
         yield Finding("version", _REFUSED, f"output 'version_number' is {version:g}, expected 2 or 3", _EXPORT)
 
 
-def _memory_findings(outputs: Outputs, inputs: dict[str, list[int | str]]) -> Iterator[Finding]:
+def _memory_findings(outputs: Outputs, inputs: Shapes) -> Iterator[Finding]:
     """Memory needs its input and output, [batch, 1, memory_size], and version 3."""
     memory = _number(outputs, "memory_size")
     if memory is None:
         yield Finding("memory", _REFUSED, "output 'memory_size' is missing, expected 0 without memory", _EXPORT)
         return
     if memory <= 0:
+        return
+    if _number(outputs, "version_number") == LEGACY:
+        yield Finding("memory", _REFUSED, "models of version 2 with memory are rejected", _EXPORT)
         return
     for kind, name, shapes in (
         ("input", "recurrent_in", inputs),
@@ -166,18 +193,17 @@ def _memory_findings(outputs: Outputs, inputs: dict[str, list[int | str]]) -> It
         elif shapes[name][1:] != [1, memory]:
             text = f"{kind} '{name}' is {shapes[name]}, expected [batch, 1, {memory:g}]"
             yield Finding("memory", _REFUSED, text, "memory_size, recurrent_in and recurrent_out belong together")
-    if _number(outputs, "version_number") == 2:
-        yield Finding("memory", _REFUSED, "models of version 2 with memory are rejected", _EXPORT)
 
 
-def _action_findings(
-    outputs: Outputs, inputs: dict[str, list[int | str]], spec: BehaviorSpec | None
-) -> Iterator[Finding]:
+def _action_findings(outputs: Outputs, inputs: Shapes, spec: BehaviorSpec | None) -> Iterator[Finding]:
     """Sampled, deterministic and shape outputs of each kind of action that the behavior has."""
     if spec is None:
         yield from _actions_without_spec(outputs, inputs)
         return
-    kinds = {"continuous": [spec.action.continuous_size], "discrete": list(spec.action.discrete_branches)}
+    branches = list(spec.action.discrete_branches)
+    if _number(outputs, "version_number") == LEGACY:
+        branches = [sum(branches)]
+    kinds = {"continuous": [spec.action.continuous_size], "discrete": branches}
     for kind, sizes in kinds.items():
         if sum(sizes):
             yield from _kind_findings(outputs, kind, sizes)
@@ -188,9 +214,9 @@ def _action_findings(
         yield Finding("actions", _REFUSED, "the behavior has no actions", "give the agent actions")
 
 
-def _actions_without_spec(outputs: Outputs, inputs: dict[str, list[int | str]]) -> Iterator[Finding]:
+def _actions_without_spec(outputs: Outputs, inputs: Shapes) -> Iterator[Finding]:
     """What the model says of itself has to agree."""
-    kinds = [kind for kind in _KINDS if f"{kind}_actions" in outputs]
+    kinds = [kind for kind in KINDS if f"{kind}_actions" in outputs]
     if not kinds:
         yield Finding("actions", _REFUSED, "neither 'continuous_actions' nor 'discrete_actions' is an output", _EXPORT)
     if "discrete" in kinds and "action_masks" not in inputs:
@@ -210,7 +236,8 @@ def _actions_without_spec(outputs: Outputs, inputs: dict[str, list[int | str]]) 
 
 
 def _kind_findings(outputs: Outputs, kind: str, sizes: list[int]) -> Iterator[Finding]:
-    width = sum(sizes) if kind == "continuous" else len(sizes)
+    wide = kind == "continuous" or _number(outputs, "version_number") == LEGACY
+    width = sum(sizes) if wide else len(sizes)
     for name, missing in ((f"{kind}_actions", _REFUSED), (f"deterministic_{kind}_actions", _WARNING)):
         if name not in outputs:
             remedy = _EXPORT if missing is _REFUSED else "leave Deterministic Inference off, which reads it"
@@ -234,12 +261,12 @@ def _number(outputs: Outputs, name: str) -> float | None:
     return float(found.ravel()[0])
 
 
-def _listed(shapes: dict[str, list[int | str]]) -> str:
+def _listed(shapes: Shapes) -> str:
     return ", ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in shapes.items()) or "no input"
 
 
 def _actions(outputs: Outputs) -> str:
-    sizes = (outputs.get(f"{kind}_action_output_shape") for kind in _KINDS)
-    pairs = zip(_KINDS, sizes, strict=True)
+    sizes = (outputs.get(f"{kind}_action_output_shape") for kind in KINDS)
+    pairs = zip(KINDS, sizes, strict=True)
     numbers = ((kind, found.ravel()) for kind, found in pairs if found is not None)
     return ", ".join(f"{kind} {[int(n) if np.isfinite(n) else n for n in found]}" for kind, found in numbers)
