@@ -20,7 +20,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="PLAYER",
         help="results folder of a run (its newest policy; alone: with its self-play pool), RUN@STEP, RUN@pool, "
-        "RUN@checkpoints, zoo:NAME, random, or a scripted player as FILE.py:NAME or module:NAME",
+        "RUN@checkpoints, zoo:NAME, a model FILE.onnx, random, or a scripted player as FILE.py:NAME or module:NAME",
     )
     parser.add_argument("--env", metavar="ENVIRONMENT", help="jax:NAME or FILE.py:FUNCTION (default: of the first run)")
     parser.add_argument(

@@ -20,13 +20,23 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run",
         metavar="RUN",
-        help="results folder whose policy acts, or zoo:NAME, one of `jaxrl zoo` (default: none, random actions)",
+        help="results folder whose policy acts, or an .onnx file, or zoo:NAME, one of `jaxrl zoo` (default: none, "
+        "random actions)",
+    )
+    parser.add_argument(
+        "--model",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="an .onnx file that acts, anybody's that Unity runs; of several behaviors for the one that it is called "
+        "after, to be given once for each",
     )
     parser.add_argument(
         "--opponent",
         metavar="RUN",
-        help="results folder whose policy plays the other teams, or the other behaviors of one team each (default: "
-        "the run's own)",
+        help="results folder or .onnx file whose policy plays the other teams, or the other behaviors of one team each "
+        "(default: the run's own)",
     )
     parser.add_argument(
         "--out",
@@ -64,6 +74,7 @@ def run(given: argparse.Namespace) -> None:
         deterministic=given.deterministic,
         env_args=given.env_args,
         trust=given.trust,
+        models=given.model,
     )
     returns = ", ".join(" : ".join(f"{team:.2f}" for team in episode) for episode in summary.returns)
     cut = "" if summary.finished else ", cut there by --steps"

@@ -1,4 +1,7 @@
-"""A trained policy in Python: `jaxrl.load(run)`, then `policy.act(observations)` and `policy.rollout(env)`."""
+"""A trained policy in Python: `jaxrl.load(run)`, then `policy.act(observations)` and `policy.rollout(env)`.
+
+`jaxrl.load("FILE.onnx")` is one too, of a model that Unity runs.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ from jaxrl.jax_envs.scene import BehaviorPart, JaxScene, Sizes, scene_of
 from jaxrl.settings import BehaviorSettings
 from jaxrl.settings.teams import check_places
 from jaxrl.training.acting import Moment, memory_before, trained_actions
-from jaxrl.training.trained_policy import Trained, load_trained, parameters_for
+from jaxrl.training.file_policy import behavior_of_file, is_model, load_policy
+from jaxrl.training.trained_policy import Trained, parameters_for
 from jaxrl.types import BehaviorSpec, ParameterValue, PolicyError
 
 
@@ -43,16 +47,17 @@ def load(
     deterministic: bool = False,
     trust: bool = False,
 ) -> Policy:
-    """The policy in the results folder of a run, or in a folder that `JittedTrainer.save` has written.
+    """The policy in the results folder of a run, in a folder that `JittedTrainer.save` has written, or in an ONNX file.
 
         policy = jaxrl.load("results/first", deterministic=True)
         action = policy.act(observations)
 
     Args:
-      run: the folder, of a host or compiled run, of one or many seeds; or `zoo:NAME`, one of `jaxrl zoo`.
+      run: the folder, of a host or compiled run, of one or many seeds; or `zoo:NAME`, one of `jaxrl zoo`; or a model
+        that Unity runs, of anybody's, `FILE.onnx`.
       env: the environment that it shall play, a JaxEnv or JaxScene or its name (`jax:basic`). None: observations and
-        actions are those that the checkpoint notes.
-      behavior: which one; None: that of `env`, or the only one of the run.
+        actions are those that the checkpoint notes, or the file shows.
+      behavior: which one; None: that of `env`, or the only one of the run, or that which the file is called after.
       checkpoint: a step, or the path of a checkpoint folder; None: the latest.
       seed: number of a seed, that of its folder of events; None: the one that training_status.json calls the best.
       deterministic: act with the mean or most likely action; False: as the run's settings say, usually a sample.
@@ -61,6 +66,7 @@ def load(
     Raises:
       RunFolderError: no such folder, behavior, checkpoint or seed.
       CheckpointError: damaged, from a newer jaxrl, for another spec, or too old to note its own.
+      ArtifactError: no ONNX file that Unity would run for these observations and actions.
       OwnCodeError: an algorithm or network of one's own cannot be imported.
       UntrustedError: the folder names code that you have not named, and `trust` is false.
     """
@@ -68,9 +74,9 @@ def load(
     trusted.ours(env)
     made = environment_of(env) if isinstance(env, str) else env
     if isinstance(made, JaxScene):
-        made = _part(made, behavior)
+        made = _part(made, behavior_of_file(Path(run)) if behavior is None and is_model(run) else behavior)
     name = behavior if made is None or behavior is not None else made.name
-    trained = load_trained(
+    trained = load_policy(
         run_path(run).absolute(),
         None if made is None else made.spec,
         behavior=name,
@@ -109,7 +115,7 @@ class Policy:
         self._programs: dict[Any, Any] = {}  # of `rollout`, by environment and number of areas
 
     def __repr__(self) -> str:
-        return f"<Policy {self.behavior}, {self.settings.trainer_type}, {self._trained.origin}>"
+        return f"<Policy {self.behavior}, {self._trained.origin}>"
 
     @property
     def behavior(self) -> str:
@@ -123,7 +129,10 @@ class Policy:
 
     @property
     def settings(self) -> BehaviorSettings:
-        """What it was trained with; `network_settings.deterministic` says how it acts."""
+        """Settings that it was trained with; `network_settings.deterministic` says how it acts.
+
+        Of an ONNX file, which tells none, the usual ones.
+        """
         return self._trained.settings
 
     @property
@@ -186,7 +195,9 @@ class Policy:
             np.full(given.lead, paid),
         )
         before = self._memory(given.lead) if first else self._checked(memory, given.lead)
-        return PolicyAction(*self._act(self.state, before, moment, typed_key(0 if key is None else key)))
+        action = PolicyAction(*self._act(self.state, before, moment, typed_key(0 if key is None else key)))
+        # Python must not end while a file is being asked
+        return jax.block_until_ready(action) if self._trained.of_file else action
 
     def rollout(
         self,
@@ -254,7 +265,13 @@ class Policy:
     def _fits(self, env: Sizes) -> None:
         check_places(self.behavior, self.algorithm.places, env.members)
         sensors = zip(env.spec.observations, self.spec.observations, strict=False)
-        renamed = tuple(theirs._replace(name=mine.name) for theirs, mine in sensors)
+        renamed = tuple(
+            theirs._replace(
+                name=mine.name,
+                observation_type=mine.observation_type if self._trained.of_file else theirs.observation_type,
+            )
+            for theirs, mine in sensors
+        )
         rest = env.spec.observations[len(renamed) :]
         changed = mismatches(spec_to_json(self.spec), {}, env.spec._replace(observations=(*renamed, *rest)), None)
         if changed:

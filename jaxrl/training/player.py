@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.jax_envs.interface import TeamView
 from jaxrl.settings import SettingsError, load_run_settings
 from jaxrl.training.acting import Act, Moment, memory_before, trained_actions, untrained_actions
+from jaxrl.training.file_policy import choose_model, load_policy
 from jaxrl.training.lessons import present_values, read_lessons
-from jaxrl.training.trained_policy import load_trained
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, ParameterValue
 
 
@@ -35,39 +35,42 @@ def settings_of_run(run: Path | None) -> tuple[tuple[str, ...], dict[str, Parame
 
 
 class Players:
-    """Who plays the behaviors of an environment: the policies of the run, or random actions without one.
+    """Who plays the behaviors of an environment: a model, or the policies of the run, or random actions without either.
 
-    `seed` decides what is random.
+    `seed` decides what is random. `models`: as of `choose_model`.
     """
 
-    def __init__(self, run: Path | None, seed: int, deterministic: bool) -> None:
+    def __init__(self, run: Path | None, seed: int, deterministic: bool, models: Sequence[Path] = ()) -> None:
         self.origins: dict[str, str] = {}
         """Whose policy plays, in words, by behavior in the order in which they were met."""
         self._run, self._key, self._deterministic = run, jax.random.key(seed), deterministic
+        self._models = models
         self._players: dict[str, Player] = {}
 
     def meet(self, message: EnvMessage) -> None:
         """See which behaviors there are, before they act.
 
-        Raises JaxrlError, as `load_trained`; EnvironmentFailure: a copy of the environment failed.
+        Raises JaxrlError, as `load_policy`; EnvironmentFailure: a copy of the environment failed.
         """
         if message.faults:
             raise EnvironmentFailure(message.faults[0].why)
         for behavior, spec in message.new_specs.items():
             key = jax.random.fold_in(self._key, len(self._players))
-            self._players[behavior], self.origins[behavior] = self._made(behavior, spec, key)
+            names = [behavior_name(each) for each in (*self._players, *message.new_specs)]
+            source = choose_model(self._models, behavior_name(behavior), names) or self._run
+            self._players[behavior], self.origins[behavior] = self._made(behavior, spec, key, source)
 
     def act(self, message: EnvMessage) -> dict[str, Action]:
         """The actions of all who ask."""
         return {behavior: self._players[behavior].act(part) for behavior, part in message.steps.items()}
 
-    def _made(self, behavior: str, spec: BehaviorSpec, key: Array) -> tuple[Player, str]:
-        if self._run is None:
+    def _made(self, behavior: str, spec: BehaviorSpec, key: Array, source: Path | None) -> tuple[Player, str]:
+        if source is None:
             return Player(spec, untrained_actions(spec.action), None, lambda rows: (), key), "random actions"
-        trained = load_trained(self._run, spec, behavior=behavior_name(behavior), deterministic=self._deterministic)
+        trained = load_policy(source, spec, behavior=behavior_name(behavior), deterministic=self._deterministic)
         if trained.algorithm.places is not None:
             raise SettingsError(
-                f"{self._run}: {trained.behavior} has a policy for each member of a team (share_policy: false), and "
+                f"{source}: {trained.behavior} has a policy for each member of a team (share_policy: false), and "
                 "here nobody tells who is which: play it with `jaxrl train --resume --inference`, or with `jaxrl "
                 "watch` where it is a jax: environment"
             )

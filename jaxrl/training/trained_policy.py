@@ -51,7 +51,8 @@ class Trained(NamedTuple):
     policy: PolicyState
     step: int  # of the trainer, when it was saved
     parameters: Mapping[str, ParameterValue]  # of the environment, in the lessons that it was in: a number or a sampler
-    origin: str  # in words: checkpoint and seed
+    origin: str  # in words: checkpoint and seed, or the file's name
+    of_file: bool = False  # of an ONNX file, which does not say which sensors are goals
 
 
 def load_trained(

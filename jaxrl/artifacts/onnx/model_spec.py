@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -47,14 +48,15 @@ def observations_of(path: Path) -> tuple[ObservationSpec, ...]:
             "the environment (--env) instead"
         )
     goals = _goals(path, graph)
-    return tuple(_sensor(path, i, found[i], goal=i in goals) for i in range(len(found)))
+    return tuple(sensor_of(path, f"obs_{i}", found[i], goal=i in goals) for i in range(len(found)))
 
 
-def _sensor(path: Path, number: int, shape: tuple[int, ...], *, goal: bool) -> ObservationSpec:
-    if len(shape) not in _AXES or min(shape) < 1:
-        raise ArtifactError(f"{path}: obs_{number} has the shape {shape}, expected 1 to 3 known sizes")
+def sensor_of(path: Path, name: str, shape: tuple[Any, ...], *, goal: bool = False) -> ObservationSpec:
+    """Return the sensor that an input of this shape shows. Raises ArtifactError."""
+    if len(shape) not in _AXES or not all(isinstance(size, int) and size > 0 for size in shape):
+        raise ArtifactError(f"{path}: {name} has the shape {shape}, expected 1 to 3 known sizes")
     kind = ObservationType.GOAL_SIGNAL if goal else ObservationType.DEFAULT
-    return ObservationSpec(f"obs_{number}", shape, _AXES[len(shape)], kind)
+    return ObservationSpec(name, shape, _AXES[len(shape)], kind)
 
 
 def _goals(path: Path, graph: onnx.GraphProto) -> set[int]:

@@ -3,6 +3,7 @@
 RUN             the newest policy of a results folder, or zoo:NAME
 RUN@STEP        that of one of its checkpoints
 RUN@pool        those of its self-play pool and the newest; RUN@checkpoints: of all its checkpoints
+FILE.onnx       a model that Unity runs, of anybody's
 random          random allowed actions
 FILE.py:NAME    or module:NAME, a scripted player: a function of the observations of each sensor (JAX arrays with
                 any leading axes) that gives the actions [..., size], or several by behavior
@@ -35,6 +36,7 @@ from jaxrl.tools.tournament.matches import Player
 from jaxrl.tools.watch.film import Role
 from jaxrl.tools.watch.painter import spread
 from jaxrl.training.acting import Act, Moment, memory_before, trained_actions, untrained_actions
+from jaxrl.training.file_policy import is_model, load_policy
 from jaxrl.training.trained_policy import Trained, best_seed, load_trained
 from jaxrl.types import JaxrlError
 
@@ -48,9 +50,10 @@ class Word(NamedTuple):
     """A word of the command line: `which` of the policies of a `run`, or somebody without a run."""
 
     text: str
-    run: Path | None = None
+    run: Path | None = None  # a results folder
     which: str = ""  # "", a step, POOL, CHECKPOINTS or EARLIER
     label: str = ""  # of the run, by which its players are called
+    model: Path | None = None  # an ONNX file
 
 
 def read(texts: Sequence[str]) -> list[Word]:
@@ -71,6 +74,8 @@ def read(texts: Sequence[str]) -> list[Word]:
 
 
 def _read(text: str) -> Word:
+    if is_model(text):
+        return Word(text, model=Path(text))
     if text == RANDOM or (own_code.split_address(text) is not None and not text.startswith(PREFIX)):
         return Word(text)
     place, at, which = text.rpartition("@")
@@ -108,11 +113,24 @@ class Entry:
         """
         if word.run is not None:
             return self._of_run(word, word.run)
+        if word.model is not None:
+            return [self._of_model(word.model)]
         if word.text == RANDOM:
             return [Player(RANDOM, {part.name: Role(self._random(part), None, ()) for part in self._parts})]
         found = own_code.load(word.text, where="tournament: ")
         name = word.text.rpartition(":")[2]
         return [Player(name, {part.name: self._scripted(part, word, found) for part in self._parts})]
+
+    def _of_model(self, model: Path) -> Player:
+        """Raises JaxrlError where there are several behaviors to play."""
+        if len(self._parts) > 1:
+            names = ", ".join(part.name for part in self._parts)
+            raise JaxrlError(
+                f"{model}: one model plays one behavior, and {self._where} has {names}: name a run instead"
+            )
+        part = self._parts[0]
+        trained = load_policy(model, part.spec, behavior=part.name, deterministic=self._deterministic)
+        return Player(model.stem, {part.name: self._role(part, trained, trained.policy, str(model))})
 
     def _of_run(self, word: Word, run: Path) -> list[Player]:
         step = int(word.which) if word.which.isdecimal() else None
@@ -156,8 +174,8 @@ class Entry:
         check_places(part.name, trained.algorithm.places, part.members)
         return trained
 
-    def _role(self, part: Sizes, trained: Trained, policy: PolicyState) -> Role:
-        act = self._acts.setdefault(repr((part.name, trained.settings)), trained_actions(trained.algorithm))
+    def _role(self, part: Sizes, trained: Trained, policy: PolicyState, model: str = "") -> Role:
+        act = self._acts.setdefault(repr((part.name, trained.settings, model)), trained_actions(trained.algorithm))
         return Role(act, policy, memory_before(trained.algorithm, policy, part.teams * part.members))
 
     def _random(self, part: Sizes) -> Act:

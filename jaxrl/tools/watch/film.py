@@ -39,7 +39,8 @@ from jaxrl.training.acting import (
     trained_actions,
     untrained_actions,
 )
-from jaxrl.training.trained_policy import Trained, load_trained, parameters_for
+from jaxrl.training.file_policy import choose_model, is_model, load_policy
+from jaxrl.training.trained_policy import Trained, parameters_for
 from jaxrl.types import JaxrlError, ParameterValue
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ FOREIGN = (Kind.GYMNASIUM, Kind.PETTINGZOO)
 _SHOWN = 8  # names of runs in one message
 _UNITY = (
     "{what} draws in a window of its own, of which no film is made; to see a trained policy play in it: "
-    "jaxrl train {config}{env} --run-id={run} --results-dir={results} --resume --inference"
+    "jaxrl train {config}{env} --run-id={run} --results-dir={results} --resume --inference; give an .onnx file to the "
+    "agents' Behavior Parameters"
 )
 
 
@@ -89,13 +91,15 @@ def watch(
     env_args: Sequence[str] | None = None,
     trust: bool = False,
     opponent: Path | None = None,
+    models: Sequence[Path] = (),
 ) -> WatchSummary:
     """Play one area of `environment` and write the film to `out`.
 
     Args:
       environment: `jax:NAME` or `player:NAME` (the same, drawn), `FILE.py:FUNCTION`, `gymnasium:ID` or
         `pettingzoo:MODULE`; None: that of the run.
-      run: results folder of a run of either loop, whose latest checkpoint acts; None for random allowed actions.
+      run: results folder of a run of either loop, whose latest checkpoint acts, or an ONNX file; None for random
+        allowed actions.
       out: a .gif, or a .png with at most 12 stills.
       seed: decides everything random: the same one gives the same film.
       episodes: after so many the film ends,
@@ -103,17 +107,23 @@ def watch(
       deterministic: take the mean or most likely action instead of a sample.
       env_args: `key=value` of an environment that a Python function makes, in place of those of the run.
       trust: import code that the folders of the runs name, see `jaxrl.trust`.
-      opponent: results folder of the run that plays all teams but the first one; of the environment's behaviors, where
-        each has one team, all but the first one.
+      opponent: results folder of the run, or the ONNX file, that plays all teams but the first one; of the
+        environment's behaviors, where each has one team, all but the first one.
+      models: ONNX files that act in place of the run, each for the behavior that it is called after, or one for the
+        rest.
 
     Raises:
       UntrustedError: the folder names code that the user has not named, and `trust` is false.
       JaxrlError: unknown environment, one that cannot be drawn, an opponent where there is one team, or a limit below
-        1; `out` has another ending or cannot be written; the run cannot be used, see `load_trained`.
+        1; `out` has another ending or cannot be written; a run or file cannot be used, see `load_policy`.
     """
     check_ending(out)
     if episodes < 1 or steps < 1:
         raise JaxrlError(f"episodes = {episodes}, steps = {steps}: a film needs at least one of each")
+    if run is not None and is_model(run):
+        models, run = (*models, run), None
+    if models and environment is None and run is None:
+        raise JaxrlError(f"{models[0]}: a model does not tell its environment: name it, such as jax:dungeon_escape")
     for folder in (run, opponent) if trust else ():
         if folder is not None:
             trusted.accept(folder)
@@ -126,11 +136,11 @@ def watch(
             raise JaxrlError(f"--opponent: {name} is played by one policy: leave it out")
         from jaxrl.tools.watch.foreign import play_foreign  # Gymnasium is an extra
 
-        limits = {"seed": seed, "episodes": episodes, "steps": steps}
+        limits = {"seed": seed, "episodes": episodes, "steps": steps, "models": models}
         return _watch_foreign(play_foreign(name, run, env_args, deterministic=deterministic, **limits), out, episodes)
     arguments = arguments_of(run, name) if env_args is None else keyword_arguments(env_args)
     env = drawable(name, arguments)
-    return _watch_game(env, cast(env, run, deterministic, opponent), out, seed, episodes, steps)
+    return _watch_game(env, cast(env, run, deterministic, opponent, models), out, seed, episodes, steps)
 
 
 def _watch_game(
@@ -168,21 +178,27 @@ class Role(NamedTuple):
 
 
 def cast(
-    env: JaxEnv | JaxScene, run: Path | None, deterministic: bool = False, opponent: Path | None = None
+    env: JaxEnv | JaxScene,
+    run: Path | None,
+    deterministic: bool = False,
+    opponent: Path | None = None,
+    models: Sequence[Path] = (),
 ) -> dict[str, Role]:
-    """Who acts for each behavior: its policy of the run, or random actions; on other sides that of an opponent.
+    """Who acts for each behavior: a model, its policy of the run, or random actions; on other sides an opponent.
 
     Raises JaxrlError where there is an opponent, and one side alone.
     """
     parts = parts_of(env)
+    names = [part.name for part in parts]
+    runs = {name: choose_model(models, name, names) or run for name in names}
     if opponent is None:
-        return {part.name: _role(part, run, deterministic) for part in parts}
+        return {part.name: _role(part, runs[part.name], deterministic) for part in parts}
     if sum(part.teams for part in parts) < 2:
         raise JaxrlError(f"--opponent {opponent}: {env.name} has one team, there is no other side: leave it out")
     return {
-        part.name: _both(part, _role(part, run, deterministic), _role(part, opponent, deterministic))
+        part.name: _both(part, _role(part, runs[part.name], deterministic), _role(part, opponent, deterministic))
         if part.teams > 1
-        else _role(part, run if index == 0 else opponent, deterministic)
+        else _role(part, runs[part.name] if index == 0 else opponent, deterministic)
         for index, part in enumerate(parts)
     }
 
@@ -190,7 +206,7 @@ def cast(
 def _role(part: Sizes, run: Path | None, deterministic: bool) -> Role:
     if run is None:
         return Role(untrained_actions(part.spec.action), None, ())
-    trained = load_trained(run, part.spec, behavior=part.name, deterministic=deterministic)
+    trained = load_policy(run, part.spec, behavior=part.name, deterministic=deterministic)
     check_places(part.name, trained.algorithm.places, part.members)
     memory = memory_before(trained.algorithm, trained.policy, part.teams * part.members)
     return Role(trained_actions(trained.algorithm), trained.policy, memory, (trained,))

@@ -53,6 +53,7 @@ def play_foreign(
     episodes: int,
     steps: int,
     deterministic: bool,
+    models: Sequence[Path] = (),
 ) -> Played:
     """Play until `episodes` have ended, or `steps` steps.
 
@@ -71,7 +72,7 @@ def play_foreign(
         return filmed[0]
 
     env = ForeignEnvironment(worker=0, name=address, make_area=make_area, areas=1, seed=seed)
-    players = Players(run, seed, deterministic)
+    players = Players(run, seed, deterministic, models)
     try:
         area, message = filmed[0], env.reset(parameters)
         players.meet(message)

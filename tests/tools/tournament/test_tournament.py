@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 import yaml
+from onnx import helper
 
 from jaxrl.algorithms import ALGORITHMS
 from jaxrl.artifacts.checkpoint import earlier, manifest
@@ -28,6 +30,10 @@ from jaxrl.types import JaxrlError
 from tests.helpers import settings_of
 from tests.jax_envs.toy_jax_env import quick_compilation
 from tests.tools.tournament.bids import make_bids
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "artifacts"))
+
+from handmade_models import good
 
 BIDS = Path(__file__).with_name("bids.py")
 ENV = f"{BIDS}:make_bids"
@@ -59,6 +65,25 @@ def test_games_that_have_not_ended_in_time_are_told_apart(capsys: pytest.Capture
         with quick_compilation():
             assert main([*line, "--longest", longest]) == 0
         assert capsys.readouterr().out.splitlines()[0] == f"low : high  {text}"
+
+
+def test_models_play_too(tmp_path: Path) -> None:
+    """Files that bid 0.3 and 0.7, whatever is seen; one of them against what stands in this file too."""
+    models = []
+    for bid in (0.3, 0.7):
+        nodes = [helper.make_node("Add", ["obs_0", "bid/value"], ["sum"])]
+        constants = {"version_number": [3], "memory_size": [0], "continuous_action_output_shape": [1], "bid": [bid]}
+        path = tmp_path / f"bids {bid}.onnx"
+        copies = {"continuous_actions": "sum", "deterministic_continuous_actions": "sum"}
+        models.append(good(path, inputs={"obs_0": [1]}, nodes=nodes, constants=constants, copies=copies))
+    found = play(str(models[0]), MIDDLE, str(models[1]))
+    assert found.players == ("bids 0.3", "middle", "bids 0.7")
+    lost = (0, 0, 20)
+    assert {pair: tuple(match.total) for pair, match in found.matches.items()} == dict.fromkeys(
+        [(0, 1), (0, 2), (1, 2)], lost
+    )
+    with pytest.raises(JaxrlError, match=r"bids 0.3.onnx: one model plays one behavior, and .* has Striker, Goalie"):
+        tournament([str(models[0]), "random"], environment="jax:strikers_vs_goalie", games=2)
 
 
 def test_sides_are_exchanged(tmp_path: Path) -> None:

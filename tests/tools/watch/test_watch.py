@@ -26,7 +26,8 @@ from jaxrl.tools.watch.film import WatchSummary, watch
 from jaxrl.training.host.saver import Saved
 from jaxrl.types import JaxrlError
 
-CONFIG = Path(__file__).parents[3] / "configs" / "ppo" / "basic.yaml"
+ROOT = Path(__file__).parents[3]
+CONFIG = ROOT / "configs" / "ppo" / "basic.yaml"
 LEFT, RIGHT = 1, 2
 STEPS = 12
 
@@ -105,6 +106,18 @@ def test_deterministic_takes_the_most_likely_action(tmp_path, fresh):
     straight = show(run, tmp_path / "a.png", deterministic=True)
     sampled = show(run, tmp_path / "a.png")
     assert straight.returns[0][0] == pytest.approx(0.93) and sampled.returns[0][0] < 0.9
+
+
+def test_a_bare_model_plays(tmp_path, capsys):
+    model, out = ROOT / "zoo" / "basic" / "Basic.onnx", str(tmp_path / "a.gif")
+    for option in ("--model", "--run"):
+        command = ["watch", "jax:basic", option, str(model), "--out", out, "--steps", str(STEPS), "--deterministic"]
+        assert main(command) == 0
+        assert "Basic, Basic.onnx: reward 0.93 in 7 steps" in capsys.readouterr().out
+    assert main(["watch", "--model", str(model), "--out", out]) == 1
+    assert "Basic.onnx: a model does not tell its environment: name it" in capsys.readouterr().err
+    assert main(["watch", "jax:ball3d", "--model", str(model), "--out", out]) == 1
+    assert "input 'obs_0' is ['batch', 20], expected [batch, 8]" in capsys.readouterr().err
 
 
 def test_random_play_through_the_command_repeats_with_its_seed(tmp_path, capsys):

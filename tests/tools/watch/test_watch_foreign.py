@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from onnx import TensorProto, helper
 from PIL import Image
 
 from jaxrl.envs.foreign.arguments import ArgumentsError
@@ -29,6 +31,10 @@ from jaxrl.types import (
     TerminalSteps,
 )
 from tests.envs.foreign.games import Relay, Stairs
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "artifacts"))
+
+from handmade_models import good
 
 
 @pytest.fixture
@@ -55,6 +61,26 @@ def test_episodes_are_filmed_with_their_ends_and_rewards(tmp_path, stairs):
     assert durations == [100, 100, 1500, 100, 100, 100, 1500]  # 10 a second, as the environment asks for
     summary = watch(stairs, run=None, out=out, steps=1)
     assert summary.steps == 1 and not summary.finished and summary.returns == ((1.0,),)
+
+
+def test_a_bare_model_plays(tmp_path, stairs, monkeypatch):
+    """It takes the last of three actions, which the environment calls 7."""
+    given, step = [], Stairs.step
+    monkeypatch.setattr(Stairs, "step", lambda self, action: given.append(int(action)) or step(self, action))
+    constants = {"version_number": [3], "memory_size": [0], "discrete_action_output_shape": [3], "last": [0, 0, 1]}
+    model = good(
+        tmp_path / "m.onnx",
+        inputs={"obs_0": [2], "action_masks": [3]},
+        nodes=[
+            helper.make_node("Mul", ["action_masks", "last/value"], ["wanted"]),
+            helper.make_node("ArgMax", ["wanted"], ["index"], axis=1, keepdims=1),
+            helper.make_node("Cast", ["index"], ["choice"], to=TensorProto.FLOAT),
+        ],
+        constants=constants,
+        copies={"discrete_actions": "choice", "deterministic_discrete_actions": "choice"},
+    )
+    summary = watch(stairs, run=None, models=[model], out=tmp_path / "a.png", episodes=1)
+    assert summary.policy == "m.onnx" and summary.returns == ((3.0,),) and given == [7, 7]
 
 
 def test_of_a_long_film_every_second_picture_is_kept_and_every_end(tmp_path, stairs, monkeypatch):
