@@ -1,7 +1,7 @@
 """The policy in an ONNX file of anybody's, as a pure function of what agents see, remember and draw.
 
 The graphs draw actions themselves, by RandomNormalLike and Multinomial, and no seed of the caller's repeats that. Each
-of these operators becomes an input when a file is read: normal noise for the first, Gumbel noise for the second, because
+of these operators becomes an input when a file is read: normal noise for the first, Gumbel noise for the second, since
 argmax(log p + noise) is distributed as p. Without noise a policy takes its mean and its most likely actions.
 """
 

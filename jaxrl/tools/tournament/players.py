@@ -123,12 +123,13 @@ class Entry:
 
     def _of_model(self, model: Path) -> Player:
         """Raises JaxrlError where there are several behaviors to play."""
-        if len(self._parts) > 1:
+        part, *others = self._parts
+        if others:
             names = ", ".join(part.name for part in self._parts)
             raise JaxrlError(
                 f"{model}: one model plays one behavior, and {self._where} has {names}: name a run instead"
             )
-        part = self._parts[0]
+
         trained = load_policy(model, part.spec, behavior=part.name, deterministic=self._deterministic)
         return Player(model.stem, {part.name: self._role(part, trained, trained.policy, str(model))})
 
