@@ -78,7 +78,7 @@ def test_models_play_too(tmp_path: Path) -> None:
         models.append(good(path, inputs={"obs_0": [1]}, nodes=nodes, constants=constants, copies=copies))
     found = play(str(models[0]), MIDDLE, str(models[1]))
     assert found.players == ("bids 0.3", "middle", "bids 0.7")
-    lost = (0, 0, 20)
+    lost = (0, 0, 20, 0)
     assert {pair: tuple(match.total) for pair, match in found.matches.items()} == dict.fromkeys(
         [(0, 1), (0, 2), (1, 2)], lost
     )
