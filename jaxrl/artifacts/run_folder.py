@@ -53,6 +53,14 @@ _NONE: Mapping[str, None] = MappingProxyType({})
 _log = logging.getLogger(__name__)
 
 
+def event_files(folder: Path) -> list[Path]:
+    """Return the event files directly in `folder`, by name.
+
+    Unity lays a `.meta` file beside each, where a results folder stands in the Assets of a project.
+    """
+    return sorted(path for path in folder.glob(EVENTS) if path.suffix != ".meta")
+
+
 def only_evaluates(options: CheckpointSettings) -> bool:
     """Return whether a run is only played (--inference with --resume): its folder stays as it is, bit for bit."""
     return options.inference and options.resume

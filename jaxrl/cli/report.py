@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import tempfile
 from collections.abc import Sequence
@@ -66,12 +67,13 @@ def _films(runs: Sequence[str], folder: Path, trust: bool) -> dict[Path, Film]:
     """An episode of each run, played on the CPU; a run that cannot be played is named and has none."""
     from jaxrl.cli.device import compute_on_cpu
     from jaxrl.tools.report.films import Film
-    from jaxrl.tools.report.runs import read_run
+    from jaxrl.tools.report.runs import NoCurvesError, read_run
     from jaxrl.tools.report.sweep import expanded
 
     folders = [folder for run in runs for folder in expanded(Path(run))]
     for run in folders:
-        read_run(run)  # what is no run is refused before anything is played
+        with contextlib.suppress(NoCurvesError):
+            read_run(run)  # what is no run is refused before anything is played
     compute_on_cpu()
     from jaxrl.tools.watch.film import watch
 

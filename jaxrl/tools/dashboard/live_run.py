@@ -14,7 +14,7 @@ from tensorboardX.proto.event_pb2 import SessionLog  # pyright: ignore[reportAtt
 from jaxrl.artifacts import lock, status
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.lock import Held
-from jaxrl.artifacts.run_folder import EVENTS, RunFolder
+from jaxrl.artifacts.run_folder import RunFolder, event_files
 from jaxrl.tools.report.curves import is_first, numbers, ordered
 from jaxrl.tools.report.events import Curve, Points, ReportError, read_events
 from jaxrl.tools.report.films import last_film
@@ -219,7 +219,7 @@ class Follower(Points):
         A file that has become shorter, or another one under its name, means that the run began anew: all is read again.
         """
         try:
-            sizes = {path: path.stat() for path in sorted(self.folder.glob(EVENTS)) if not path.is_symlink()}
+            sizes = {path: path.stat() for path in event_files(self.folder) if not path.is_symlink()}
         except OSError:  # deleted at this moment
             sizes = {}
         anew = any(

@@ -8,7 +8,7 @@ whose checkpoints are files of PyTorch.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,8 +61,7 @@ def compare_files(pair: Pair) -> list[Compared]:
         Compared("versions", _of_mappings(*versions), any(versions)),
     ]
     if pair.runs:
-        there = any(places(path) for path in pair[:2])
-        found.append(Compared("statistics", _of_statistics(pair.first, pair.second), there))
+        found.append(_of_statistics(pair))
     return found
 
 
@@ -124,16 +123,26 @@ def _shown(values: Mapping[str, Any], name: str) -> str:
     return str(values[name]) if name in values else "not there"
 
 
-def _of_statistics(first: Path, second: Path) -> str | None:
+def _of_statistics(pair: Pair) -> Compared:
+    curves = [{place[:2]: read_folder(place[2]).curves for place in places(path)} for path in pair[:2]]
+    known = [any(of_run.values()) for of_run in curves]
+    if any(known) and not all(known):
+        return Compared("statistics", f"{pair[known.index(False)]} has no curves")
+    return Compared("statistics", _first_point(pair, curves), any(known))
+
+
+def _first_point(pair: Pair, curves: Sequence[Mapping[tuple[str, str], Mapping[str, Any]]]) -> str | None:
     """Of the first behavior and seed with a difference: the first step, and the first tag in it."""
-    curves = [{place[:2]: read_folder(place[2]).curves for place in places(path)} for path in (first, second)]
     for key in sorted(set(curves[0]) | set(curves[1])):
         points = [_points(of_run.get(key, {})) for of_run in curves]
+        seed = f", seed {key[1]}" if key[1] else ""
+        without = [path for path, of_run in zip(pair[:2], points, strict=True) if not of_run]
+        if len(without) == 1:
+            return f"{key[0]}{seed}: {without[0]} has no curves of it"
         for step, tag in sorted(set(points[0]) | set(points[1])):
             values = [of_run.get((step, tag)) for of_run in points]
             shown = " / ".join("not there" if value is None else f"{value:.9g}" for value in values)
             if values[0] != values[1] and shown != "nan / nan":
-                seed = f", seed {key[1]}" if key[1] else ""
                 return f"{key[0]}{seed}: first at step {step}, {tag}: {shown}"
     return None
 

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue] made at import
 from tensorboardX.record_writer import masked_crc32c
 
-from jaxrl.artifacts.run_folder import EVENTS
+from jaxrl.artifacts.run_folder import event_files
 from jaxrl.regular_files import open_regular
 from jaxrl.types import JaxrlError
 
@@ -67,7 +67,7 @@ def read_folder(folder: Path) -> SeedEvents:
     two values at one step the later counts. Raises ReportError for a damaged file.
     """
     points = Points()
-    begun_at, sessions = 0, sorted((_begin(path), path) for path in folder.glob(EVENTS))
+    begun_at, sessions = 0, sorted((_begin(path), path) for path in event_files(folder))
     for _, path in sessions:
         begun_at = points.step  # ML-Agents writes no START
         for event, _ in read_events(path):

@@ -11,7 +11,7 @@ from jaxrl.tools.report.events import ReportError
 from jaxrl.tools.report.figures import png, require_matplotlib
 from jaxrl.tools.report.films import Film, films_html, films_of
 from jaxrl.tools.report.page import page
-from jaxrl.tools.report.runs import Experiment, group, read_run
+from jaxrl.tools.report.runs import Experiment, NoCurvesError, Run, group, read_run
 from jaxrl.tools.report.sweep import expanded
 from jaxrl.tools.report.tables import time_of
 
@@ -23,15 +23,17 @@ def write_report(runs: Sequence[str | Path], out: str | Path, films: Mapping[Pat
 
     The ending decides: .html has curves, tables, films and the data, .png the figures alone. Runs that differ in
     nothing but their seeds are one experiment. A folder given twice counts once; that of a sweep stands for its runs.
+    A run without summaries is left out with a remark, beside others that have some.
     `films`, by folder as given, are shown in place of the last one in a run's videos/.
 
-    Raises ReportError: unknown ending, matplotlib missing (.png), a folder missing or without summaries, a damaged
-    file, or `out` cannot be written. Raises ArtifactError for a damaged timers.json.
+    Raises ReportError: unknown ending, matplotlib missing (.png), a folder missing, no run with summaries, a
+    damaged file, or `out` cannot be written. Raises ArtifactError for a damaged timers.json.
     """
     path = check_out(out)
     folders = {folder.resolve(): folder for run in runs for folder in expanded(Path(run))}
-    experiments = group([read_run(folder) for folder in folders.values()])
-    remarks = remarks_on(experiments)
+    read, remarks = _with_curves(list(folders.values()))
+    experiments = group(read)
+    remarks += remarks_on(experiments)
     if path.suffix.lower() == ".html":
         content = page(experiments, remarks, films_html(films_of(experiments, films or {}), path.parent)).encode()
     else:
@@ -43,6 +45,19 @@ def write_report(runs: Sequence[str | Path], out: str | Path, films: Mapping[Pat
         why = getattr(error.__cause__, "strerror", None) or error
         raise ReportError(f"--out {path}: cannot be written ({why}). Choose another file.") from error
     return remarks
+
+
+def _with_curves(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Return the runs that have curves, and a remark on each other one. Raises ReportError where none has."""
+    runs, without = [], []
+    for folder in folders:
+        try:
+            runs.append(read_run(folder))
+        except NoCurvesError as error:
+            without.append(error)
+    if not runs:
+        raise without[0]
+    return runs, [f"Left out, it has no curves: {error}" for error in without]
 
 
 def check_out(out: str | Path) -> Path:
@@ -63,6 +78,8 @@ def remarks_on(experiments: Sequence[Experiment]) -> list[str]:
     for run in [run for e in experiments for run in e.runs]:
         if run.settings is None:
             remarks.append(f"{run.name}: no configuration.yaml, so it is compared as an experiment of its own.")
+        if run.without_curves:
+            remarks.append(f"{run.name}: has no curves of {', '.join(run.without_curves)}, only empty event files.")
         if time_of(run) is None:
             text = "no timers.json of its last session, so its time is not known. Did the run end by itself?"
             remarks.append(f"{run.name}: {text}")

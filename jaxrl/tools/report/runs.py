@@ -42,6 +42,10 @@ INCIDENTAL = (
 _NUMBERED = re.compile(r"[-_. ]*(seed)?[-_. ]*\d*$")  # the end of a name that tells seeds apart
 
 
+class NoCurvesError(ReportError):
+    """A run whose folder holds no summary of any behavior."""
+
+
 class Run(NamedTuple):
     """One results folder."""
 
@@ -50,6 +54,7 @@ class Run(NamedTuple):
     timers: dict[str, Any] | None  # timers.json; None: there is none
     behaviors: dict[str, dict[str, SeedEvents]]  # by behavior, then by seed ("7")
     folder: Path
+    without_curves: tuple[str, ...] = ()  # behaviors whose event files hold no summary
     population: bool = False  # its seeds learned from each other: members, of which none stands alone
 
 
@@ -70,7 +75,10 @@ class Experiment(NamedTuple):
 
 
 def read_run(path: Path) -> Run:
-    """Read a results folder. Raises ReportError when it is missing or holds no events, or a file is damaged."""
+    """Read a results folder.
+
+    Raises NoCurvesError when no behavior has a summary, ReportError when there is no run or a file is damaged.
+    """
     if not path.is_dir():
         what = "is a file, not a folder" if path.exists() else "does not exist"
         raise ReportError(f"{path} {what}. Give the results folder of a run, such as results/my-run.")
@@ -78,13 +86,17 @@ def read_run(path: Path) -> Run:
     settings = read_settings(folder.configuration)
     seed = "?" if settings is None else str(settings.get(SEED, "?"))
     behaviors: dict[str, dict[str, SeedEvents]] = {}
-    for behavior, number, place in places(path):
+    found = places(path)
+    for behavior, number, place in found:
         events = read_folder(place)
         if events.curves:
             behaviors.setdefault(behavior, {})[number or seed] = events
     if not behaviors:
-        raise ReportError(f"{path} holds no summaries of training.{_hint(path)}")
-    return Run(path.resolve().name, settings, _timers(folder.timers), behaviors, path, (path / POPULATION).is_file())
+        kind = ReportError if settings is None and not found else NoCurvesError
+        raise kind(f"{path} holds no summaries of training.{_hint(path)}")
+    empty = tuple(dict.fromkeys(behavior for behavior, _, _ in found if behavior not in behaviors))
+    population = (path / POPULATION).is_file()
+    return Run(path.resolve().name, settings, _timers(folder.timers), behaviors, path, empty, population)
 
 
 class _Timer(BaseModel):

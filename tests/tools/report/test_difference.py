@@ -1,6 +1,7 @@
 """`jaxrl diff`: what differs first between two runs or checkpoints, and its exit codes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import jax
@@ -91,6 +92,25 @@ def test_seeds_are_told_apart(tmp_path, capsys):
     code, lines = diff(capsys, first, second)
     assert code == 1 and lines[2].startswith("statistics: Walker, seed 0: first at step 2000")
     assert lines[3] == "parameters: none were compared, neither run has a checkpoint"
+
+
+def test_a_run_without_curves_is_named_and_unitys_files_are_passed_over(tmp_path, first, capsys):
+    meta = b"fileFormatVersion: 2\nguid: 0123456789abcdef0123456789abcdef\n"
+    (whole,) = first.rglob("events.out.*")
+    for path in [whole, *first.glob("Walker/Walker-*")]:
+        path.with_name(f"{path.name}.meta").write_bytes(meta)
+    empty = run(tmp_path, "empty")
+    assert diff(capsys, first, empty) == (0, EQUAL)
+    (events,) = empty.glob("Walker/events.out.*")
+    events.write_bytes(b"")
+    for pair in ((first, empty), (empty, first)):
+        code, lines = diff(capsys, *pair)
+        assert code == 1 and lines[2] == f"statistics: {empty} has no curves"
+    assert diff(capsys, empty, empty) == (0, [*EQUAL[:2], "statistics: none in either", EQUAL[3]])
+    (empty / "Pilot").mkdir()
+    shutil.copy(whole, empty / "Pilot" / events.name)
+    code, lines = diff(capsys, first, empty)
+    assert code == 1 and lines[2] == f"statistics: Pilot: {first} has no curves of it"
 
 
 def original(results: Path, name: str, weight: float = 1.0, steps=(500, 1000), torch_version="2.1.0") -> Path:

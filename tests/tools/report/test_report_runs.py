@@ -83,6 +83,28 @@ def test_what_is_refused(tmp_path):
         write_report([write_run(tmp_path, "b")], tmp_path / "file" / "report.html")
 
 
+def test_runs_and_behaviors_without_curves_are_named(tmp_path):
+    """A run that ended before its first summary, one of whose behaviors never came, and Unity's files beside events."""
+    run, empty, none = (write_run(tmp_path, name) for name in "abc")
+    meta = next(run.glob("Walker/events.out.*"))
+    meta.with_name(f"{meta.name}.meta").write_text("fileFormatVersion: 2\n")
+    (run / "Pilot").mkdir()
+    (run / "Pilot" / meta.name).write_bytes(b"")
+    next(empty.glob("Walker/events.out.*")).write_bytes(b"")
+    shutil.rmtree(none / "Walker")
+    remarks = write_report([run, empty, none], tmp_path / "report.html")
+    hint = "Expected <Behavior>/events.out.tfevents.* in it: did training get as far as its first summary_freq?"
+    assert remarks == [
+        *(f"Left out, it has no curves: {path} holds no summaries of training. {hint}" for path in (empty, none)),
+        "a: has no curves of Pilot, only empty event files.",
+    ]
+    assert "has no curves of Pilot" in (tmp_path / "report.html").read_text()
+    with pytest.raises(ReportError, match=r"b holds no summaries of training"):
+        write_report([empty, none], tmp_path / "other.html")
+    with pytest.raises(ReportError, match=r"It holds runs: give those"):
+        write_report([run, tmp_path], tmp_path / "other.html")
+
+
 def test_a_broken_configuration_is_named(tmp_path):
     run = write_run(tmp_path, "a")
     (run / "configuration.yaml").write_text("behaviors: [")
