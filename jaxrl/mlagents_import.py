@@ -15,6 +15,12 @@ from typing import Any
 
 _MESSAGES = "mlagents_envs.communicator_objects."
 _CLIENT = "mlagents_envs.environment"
+_VIEWS = {
+    "gym_unity": "UnityToGymWrapper(env) is jaxrl.gymnasium_view(env)",
+    "mlagents_envs.envs": "UnityToGymWrapper(env) is jaxrl.gymnasium_view(env), UnityParallelEnv(env) is "
+    "jaxrl.pettingzoo_view(env)",
+}
+"""Packages that are not installed with jaxrl, and what stands for them."""
 
 
 class _Messages:
@@ -46,7 +52,10 @@ class _Client:
 
 
 class _Finder:
-    """Asked before the finders of Python, about every module; answers for two kinds."""
+    """Asked before the finders of Python, about every module; answers for a few.
+
+    Raises ModuleNotFoundError, with advice, for a package of ML-Agents whose classes jaxrl has under other names.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -54,6 +63,9 @@ class _Finder:
         if fullname.startswith(_MESSAGES) and fullname.endswith("_pb2"):
             messages: Any = _Messages()
             return importlib.machinery.ModuleSpec(fullname, messages)
+        if fullname in _VIEWS and importlib.machinery.PathFinder.find_spec(fullname, path) is None:
+            advice = f"with jaxrl {_VIEWS[fullname]}, of env = jaxrl.unity_environment(...)"
+            raise ModuleNotFoundError(f"no module {fullname} is installed; {advice}", name=fullname)
         if fullname != _CLIENT:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)

@@ -64,6 +64,24 @@ except ImportError as error:
     assert run(code) == "mlagents-envs has no messages mlagents_envs.communicator_objects.nothing_pb2"
 
 
+def test_wrappers_that_jaxrl_has_under_other_names_are_an_import_error():
+    code = """
+import jaxrl
+for name in "gym_unity.envs", "mlagents_envs.envs.unity_gym_env":
+    try:
+        __import__(name)
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+    views = [
+        "UnityToGymWrapper(env) is jaxrl.gymnasium_view(env)",
+        "UnityParallelEnv(env) is jaxrl.pettingzoo_view(env)",
+    ]
+    for line, name, known in zip(run(code).splitlines(), ("gym_unity", "mlagents_envs.envs"), (1, 2), strict=True):
+        known_views = ", ".join(views[:known])
+        assert line == f"no module {name} is installed; with jaxrl {known_views}, of env = jaxrl.unity_environment(...)"
+
+
 def test_the_finder_is_there_once():
     code = """
 import sys, jaxrl

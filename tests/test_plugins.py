@@ -168,19 +168,25 @@ def of_the_guide() -> dict[str, dict[str, str]]:
 
 
 PLUGIN = """
-def get_writers(options):
+from typing import Dict, List
+
+from mlagents.trainers.settings import RunOptions
+from mlagents.trainers.stats import StatsPropertyType, StatsSummary, StatsWriter
+
+def get_writers(options: RunOptions) -> List[StatsWriter]:
     return [Failing(), Writer(options.checkpoint_settings.write_path, options.behaviors["Gate"].max_steps)]
 
 class Failing:
     def write_stats(self, category, values, step):
         raise OSError("no room")
 
-class Writer:
+class Writer(StatsWriter):
     def __init__(self, path, steps):
         self.path = path + "/plugin.txt"
         self.lines = [f"made {steps}"]
 
     def add_property(self, category, kind, value):
+        assert kind is StatsPropertyType.HYPERPARAMETERS
         self.lines.append(f"{category} {kind.value} {value['trainer_type']}")
 
     def on_add_stat(self, category, key, value, aggregation):
@@ -193,6 +199,42 @@ class Writer:
         with open(self.path, "w") as file:
             file.write("\\n".join(self.lines))
 """
+
+
+def test_plugins_of_ml_agents_import_its_names_without_it(tmp_path: Path) -> None:
+    """One derives from `StatsWriter`, as Unity's guide shows; one asks for a class that is not stood in for."""
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    (tmp_path / "other.py").write_text("from mlagents.trainers.stats import GaugeWriter")
+    writers = {"stats": "plugin:get_writers", "other": "other:GaugeWriter"}
+    package(tmp_path, "acme", "1.2", {"mlagents.stats_writer": writers})
+    code = f"""
+import logging, sys
+from pathlib import Path
+from jaxrl.artifacts.metrics.statistics import Summary
+from jaxrl.artifacts.metrics.writers.interface import OfRun, Place
+from jaxrl.artifacts.metrics.writers.mlagents import open_plugins
+from jaxrl.algorithms import HYPERPARAMETER_TYPES
+from jaxrl.settings import load_run_settings
+
+logging.basicConfig(format="%(message)s")
+where = {str(tmp_path)!r}
+written = {{"behaviors": {{"Gate": {{}}}}, "checkpoint_settings": {{"run_id": "r", "results_dir": where}}}}
+settings = load_run_settings(None, written, HYPERPARAMETER_TYPES)
+Path(where, "r").mkdir()
+place = Place("r", "Gate", "", Path(where), Path(where), None, "", {{}}, set(), run=OfRun(settings, {{}}))
+writer = open_plugins(place)[-1]
+assert "mlagents.trainers.settings" in sys.modules
+writer.hyperparameters({{"trainer_type": "ppo"}}, 0)
+writer.summaries(7, {{"Policy/Entropy": Summary(value=2.5, mean=2.5, std=0.0, sum=2.5, count=1, histogram=None)}})
+writer.close()
+"""
+    place = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(tmp_path)))}
+    ended = subprocess.run([sys.executable, "-c", code], env=place, capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 0, ended.stderr
+    lines = (tmp_path / "r" / "plugin.txt").read_text().splitlines()
+    assert lines == ["made 500000", "Gate hyperparameters ppo", "Gate AVERAGE 2.5000", "Gate 7 2.5000 1"]
+    missing = "ImportError: cannot import name 'GaugeWriter' from 'mlagents.trainers.stats' ("
+    assert missing in ended.stderr and "writers/mlagents.py" in ended.stderr
 
 
 @pytest.mark.timeout(300)

@@ -35,13 +35,18 @@ class GymnasiumView(gymnasium.Env[Any, Any]):
     The reward is the agent's own plus its group's. `info` holds `agent_id`, and `action_mask` (bool [M], True: allowed)
     where actions are discrete. `reset` begins with the episode that the scene itself has begun, and starts the scene
     anew only in the middle of one, or with `options`: environment parameters, which a scene reads as an episode begins.
-    A player cannot be seeded again: the seed of `reset` is that of `np_random` alone.
+    A player cannot be seeded again: the seed of `reset` is that of `np_random` alone. `spec.make()` gives another view
+    of the same player, begins its scene anew, and does not end it when it is closed.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012, as Gymnasium declares it
 
     def __init__(self, env: UnityEnvironment, *, uint8_visual: bool | None = None) -> None:
-        self.spec = EnvSpec(id="jaxrl/Unity-v0", nondeterministic=True)
+        self.spec = EnvSpec(
+            id="jaxrl/Unity-v0",
+            entry_point=lambda **_: _SecondView(env, uint8_visual=uint8_visual),
+            nondeterministic=True,
+        )
         self._env = env
         steps = env.reset()
         if len(steps) != 1:
@@ -102,6 +107,13 @@ class GymnasiumView(gymnasium.Env[Any, Any]):
             if asking or ended:
                 return message
             self._env.step()
+
+
+class _SecondView(GymnasiumView):
+    """A view beside another one of the same player."""
+
+    def close(self) -> None:
+        """Leave the player to the first view."""
 
 
 def _info(message: BehaviorMessage) -> dict[str, Any]:

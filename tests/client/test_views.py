@@ -27,14 +27,15 @@ def countdown(tmp_path):
 
 
 def test_gymnasium_finds_nothing_wrong():
-    """But that vectors of Unity have no bounds. One cannot start a second player to see it closed."""
+    """But that vectors of Unity have no bounds. The player goes on after the check."""
     with jaxrl.unity_environment("player:basic", base_port=free_port()) as env:
         view = jaxrl.gymnasium_view(env)
         assert view.observation_space == spaces.Box(-np.inf, np.inf, (20,), np.float32)
         assert view.action_space == spaces.Discrete(3)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            check_env(view, skip_close_check=True)
+            check_env(view)
+        assert view.reset()[0].argmax() == 10
         assert [str(warning.message) for warning in said if "infinity" not in str(warning.message)] == []
 
 

@@ -3,7 +3,7 @@
 Such an entry point is a function of the run's options that returns writers, which have `write_stats(category, values,
 step)` and may have `add_property(category, type, value)` and `on_add_stat(category, key, value, aggregation)`. They are
 made once for a run, whatever is installed; one that cannot be made is told in the log and left out. ML-Agents itself is
-not needed here, and is not imported unless a plugin does: its classes are stood in for.
+not needed: where it is not installed, modules of its names hold the classes that a writer needs.
 
 Different: `on_add_stat` comes with the summary, before `write_stats`, value by value. Where only the moments of a
 statistic are known (the compiled loop) `full_dist` holds its mean alone; mean, std, num and sum are right.
@@ -11,12 +11,14 @@ statistic are known (the compiled loop) `full_dist` holds its mean alone; mean, 
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from jaxrl.artifacts.metrics.statistics import Summary
@@ -53,11 +55,43 @@ class StatsSummary(NamedTuple):
     aggregated_value: float
 
 
+class StatsWriter(ABC):
+    """What writers of plugins are derived from."""
+
+    def on_add_stat(self, category: str, key: str, value: float, aggregation: Any = None) -> None:  # noqa: B027, optional
+        """Take one value; called for each."""
+
+    @abstractmethod
+    def write_stats(self, category: str, values: dict[str, StatsSummary], step: int) -> None:
+        """Write the summaries of a category by tag."""
+
+    def add_property(self, category: str, property_type: Any, value: Any) -> None:  # noqa: B027, optional
+        """Take the settings of a category."""
+
+
 class RunOptions(SimpleNamespace):
     """Settings of the run under the names of ML-Agents; `behaviors` and its like are dictionaries."""
 
     def as_dict(self) -> dict[str, Any]:
         return self._plain
+
+
+def stand_in() -> None:
+    """Make importable what plugins need of the package `mlagents`, for the whole process, where it is not installed."""
+    if MLAGENTS in sys.modules or importlib.util.find_spec(MLAGENTS) is not None:
+        return
+    from mlagents_envs.side_channel.stats_side_channel import StatsAggregationMethod
+
+    stats = (StatsWriter, StatsSummary, StatsPropertyType, StatsAggregationMethod)
+    contents = {MLAGENTS: (), f"{MLAGENTS}.trainers": (), _STATS: stats, f"{MLAGENTS}.trainers.settings": (RunOptions,)}
+    for name, classes in contents.items():
+        module = ModuleType(name, "Stands in for the module of ML-Agents, for writers of statistics.")
+        module.__file__ = __file__  # Python names it where a plugin asks for more
+        vars(module).update({each.__name__: each for each in classes}, __path__=[])
+        sys.modules[name] = module
+        parent, _, last = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], last, module)
 
 
 def open_plugins(place: Place) -> list[PluginWriter]:
@@ -128,9 +162,10 @@ class _Writers:
 
 def _of_run(settings: RunSettings, said: set[str]) -> list[BackgroundWriter]:
     made = []
-    for plugin in installed(MLAGENTS_WRITERS):
-        if plugin.package.lower() == MLAGENTS:
-            continue
+    plugins = [plugin for plugin in installed(MLAGENTS_WRITERS) if plugin.package.lower() != MLAGENTS]
+    if plugins:
+        stand_in()
+    for plugin in plugins:
         writers = _Writers(_made(plugin, settings))
         service = f"{plugin.name} of the package {plugin.source}"
         made.append(BackgroundWriter(service, lambda writers=writers: writers, ADVICE, said))
