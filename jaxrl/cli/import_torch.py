@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +94,11 @@ def _checkpoints(given: argparse.Namespace, settings: RunSettings) -> Iterator[t
     source: Path = given.source
     if source.is_dir():
         found = sorted(path for path in source.glob(f"*/{LATEST}") if given.behavior in (None, path.parent.name))
+        left = [] if given.behavior else _leftovers(given, settings, found)
+        for path in left:
+            found.remove(path)
+            print(f"left out: {path.parent}, which no behavior of the configuration is called after; --behavior "
+                  f"{path.parent.name} takes it alone")  # fmt: skip
         if not found:
             where = f"{given.behavior}/{LATEST}" if given.behavior else f"<Behavior>/{LATEST}"
             raise JaxrlError(f"{source}: holds no {where}, where ML-Agents keeps what it resumes from")
@@ -105,6 +110,16 @@ def _checkpoints(given: argparse.Namespace, settings: RunSettings) -> Iterator[t
         raise JaxrlError(f"--behavior: {source} lies in the folder {folder}, and the configuration lists "
                          f"{listed or 'no behaviors'}: say whose it is")  # fmt: skip
     yield given.behavior or folder, source
+
+
+def _leftovers(given: argparse.Namespace, settings: RunSettings, paths: Sequence[Path]) -> list[Path]:
+    """Return files of behaviors of an earlier run, into whose folder ML-Agents wrote this one.
+
+    ML-Agents lists all behaviors of a run in the configuration.yaml that it writes into its folder.
+    """
+    if given.config is not None and settings.default_settings is not None:
+        return []
+    return [path for path in paths if path.parent.name not in settings.behaviors]
 
 
 def _read(path: Path) -> TorchCheckpoint:

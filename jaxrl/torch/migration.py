@@ -35,11 +35,12 @@ from jaxrl.settings import BehaviorSettings, RunSettings, SettingsError, behavio
 from jaxrl.torch.checkpoint import NETWORKS, TorchCheckpoint, composed
 from jaxrl.torch.learner import checkpoint_of, learner_of, learning_rate_of
 from jaxrl.torch.settings import contradictions
+from jaxrl.torch.stand_ins import missing_demonstrations
 from jaxrl.torch.weights import TorchImportError
 from jaxrl.torch.writing import write_torch_file
 from jaxrl.training import saver
 from jaxrl.training.host.saver import Saved
-from jaxrl.training.trained_policy import STEP, best_seed, load_trained
+from jaxrl.training.trained_policy import STEP, best_seed, load_trained, without_demonstrations
 from jaxrl.types import BehaviorSpec
 
 ROWS = 64
@@ -83,13 +84,14 @@ def learner(source: Source, settings: RunSettings) -> Imported:
     problems = [f"{path}.{text}" for text in contradictions(source.read, own)]
     if problems:
         raise SettingsError(problems, str(source.path))
-    fresh = make_algorithm(source.spec, own).init(jax.random.key(max(settings.env_settings.seed, 0)))
+    with missing_demonstrations(own, source.spec) as (whole, missing):
+        fresh = make_algorithm(source.spec, whole).init(jax.random.key(max(settings.env_settings.seed, 0)))
     try:
         state, remarks = learner_of(source.read, source.spec, own, fresh)
     except TorchImportError as error:
         raise TorchImportError(f"{source.path}: {error}") from error
     others = [f"module {name}" for name in source.read.others]
-    return Imported(source.name, own, source.spec, state, [*others, *remarks])
+    return Imported(source.name, own, source.spec, state, [*others, *remarks, *missing])
 
 
 def import_run(sources: Sequence[Source], settings: RunSettings, old_status: Path | None = None) -> list[Imported]:
@@ -157,7 +159,7 @@ def _written(one: Imported, source: Source, folder: RunFolder, status: TrainingS
         settings=one.settings,
         described=saver.settings_of(one.settings),
         samples=(obs, masks),
-        network=make_algorithm(one.spec, one.settings).policy,
+        network=make_algorithm(one.spec, without_demonstrations(one.settings)).policy,
     )
     saver.save_checkpoint(saver.copied(snapshot), folder, status, None)
     saver.publish(one.name, step, folder, status, None)
@@ -222,7 +224,8 @@ def _learner_in(
     """The whole learner of the latest checkpoint; of several seeds the one that is asked for, or the best."""
     path = checkpoint.require_latest(folder.behavior(name))
     info = checkpoint.read_info(path)
-    fresh = make_algorithm(spec, settings).init(jax.random.key(0))
+    with missing_demonstrations(settings, spec) as (whole, _):
+        fresh = make_algorithm(spec, whole).init(jax.random.key(0))
     seeds = tuple(info.leaves[STEP]["shape"])
     template = {"train": jax.tree.map(lambda x: jnp.broadcast_to(x, (*seeds, *x.shape)), fresh)}
     saved = {p: entry for p, entry in info.leaves.items() if p.startswith("train/")}

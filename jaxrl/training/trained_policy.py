@@ -85,7 +85,7 @@ def load_trained(
     info = checkpoint.read_info(path)
     settings = _settings(path, info, deterministic)
     spec = _noted(path, info) if spec is None else spec
-    algorithm = make_algorithm(spec, _without_demonstrations(settings))
+    algorithm = make_algorithm(spec, without_demonstrations(settings))
     wanted = jax.eval_shape(algorithm.init, jax.random.key(0)).policy
     seeds = info.leaves[STEP]["shape"] if STEP in info.leaves else []  # [] or [S]
     template = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*seeds, *leaf.shape), leaf.dtype), wanted)
@@ -183,8 +183,8 @@ def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> Behavior
     return settings.model_copy(update={"network_settings": network})
 
 
-def _without_demonstrations(settings: BehaviorSettings) -> BehaviorSettings:
-    """What only plays needs none: their files may be gone, or be named as seen from another folder."""
+def without_demonstrations(settings: BehaviorSettings) -> BehaviorSettings:
+    """Return settings of a policy that only plays: files may be gone, or be named as seen from another folder."""
     signals = settings.reward_signals.items()  # as many: a shared critic has an output for each
     plain = {name: ExtrinsicSettings() if isinstance(one, GAILSettings) else one for name, one in signals}
     return settings.model_copy(update={"behavioral_cloning": None, "reward_signals": plain})

@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 import yaml
 
+from jaxrl.algorithms import make_settings
 from jaxrl.artifacts.checkpoint import store
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.cli import main
+from jaxrl.demonstrations import decisions
 from jaxrl.torch.reading import read_torch_file
+from jaxrl.torch.stand_ins import missing_demonstrations
 from jaxrl.torch.writing import write_torch_file
 from jaxrl.training.trained_policy import load_trained
+from jaxrl.types import ActionSpec, BehaviorSpec, ObservationSpec
 from tests import trainer
 
 pytestmark = trainer.MARKS
@@ -152,6 +156,61 @@ def test_files_that_are_missing(tmp_path, capsys):
     (run / "configuration.yaml").unlink()
     said = refused(tmp_path, capsys, checkpoint)
     assert f"--config: give the YAML file of the training; {run / 'configuration.yaml'}, which would do" in said
+
+
+def test_folders_of_an_earlier_run_are_left_out(tmp_path, capsys):
+    """ML-Agents writes into the folder of the run before; with `--config` a default may be what trains them."""
+    run = old_run(tmp_path)
+    shutil.copytree(run / "Countdown", run / "Renamed")
+    written = yaml.safe_load((run / "configuration.yaml").read_text())
+    written["default_settings"] = written["behaviors"]["Countdown"]
+    for number, default in enumerate((False, True)):
+        if default:
+            (run / "configuration.yaml").write_text(yaml.safe_dump(written))
+        new = tmp_path / "results" / f"new{number}"
+        code, said = command(capsys, "import-torch", run, "--out", new)
+        assert code == 0 and f"left out: {run / 'Renamed'}, which no behavior of the configuration" in said
+        assert not (new / "Renamed").exists() and (new / "Countdown").is_dir()
+    shutil.copy(run / "configuration.yaml", tmp_path / "own.yaml")
+    said = refused(tmp_path, capsys, run, "--config", tmp_path / "own.yaml")
+    assert "there is no Renamed-1000.onnx beside it" in said
+    shutil.rmtree(run / "Countdown")
+    assert "holds no <Behavior>/checkpoint.pt" in refused(tmp_path, capsys, run)
+
+
+def test_demonstrations_need_not_be_at_hand(tmp_path, capsys):
+    """What is imported is as with them, and can be exported again without them."""
+    run, new, path = old_run(tmp_path), tmp_path / "results" / "new", r"C:\Demos\walk.demo"
+    written = yaml.safe_load((run / "configuration.yaml").read_text())
+    written["behaviors"]["Countdown"]["behavioral_cloning"] = {"demo_path": path}
+    (run / "configuration.yaml").write_text(yaml.safe_dump(written))
+    code, said = command(capsys, "import-torch", run, "--out", new)
+    assert code == 0, said
+    missing = f"behavioral_cloning.demo_path: {path}: there is no such file or folder of demonstrations"
+    assert f"not taken: {missing}; it is needed to go on" in said
+    kept = yaml.safe_load((new / "configuration.yaml").read_text())["behaviors"]["Countdown"]
+    assert kept["behavioral_cloning"]["demo_path"] == path
+    assert load_trained(new).step == 1000
+    code, said = command(capsys, "export-torch", new, "--out", tmp_path / "back.pt")
+    assert code == 0, said
+    first, second = (read_torch_file(path) for path in (run / "Countdown" / "checkpoint.pt", tmp_path / "back.pt"))
+    assert all(first["Policy"][name].tobytes() == second["Policy"][name].tobytes() for name in first["Policy"])
+
+
+def test_a_discriminator_is_made_without_demonstrations_but_not_its_statistics():
+    """Arrays have the sizes that demonstrations give; a normaliser begins with what they show, and needs them."""
+    spec = BehaviorSpec((ObservationSpec("eye", (3,)), ObservationSpec("camera", (3, 8, 8))), ActionSpec(1, (2, 3)))
+    gail = {"demo_path": "gone.demo", "use_actions": True, "network_settings": {"normalize": False}}
+    settings = make_settings("ppo", reward_signals={"extrinsic": {}, "gail": gail})
+    with missing_demonstrations(settings, spec) as (whole, remarks):
+        demo = whole.reward_signals["gail"].demo_path
+        assert demo != "gone.demo" and decisions(demo, spec).reward.shape == (1,)
+    assert remarks == ["reward_signals.gail.demo_path: gone.demo: there is no such file or folder of demonstrations; "
+                       "it is needed to go on"]  # fmt: skip
+    gail["network_settings"]["normalize"] = True
+    settings = make_settings("ppo", reward_signals={"gail": gail})
+    with missing_demonstrations(settings, spec) as (whole, remarks):
+        assert whole is settings and remarks == []
 
 
 def test_a_file_of_another_behavior(tmp_path, capsys):
