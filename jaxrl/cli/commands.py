@@ -166,8 +166,13 @@ class FlagParser(argparse.ArgumentParser):
 
 
 def unrecognized(words: Sequence[str], flags: Collection[str]) -> str:
-    """argparse's text for words that no parser took, with the flag that the first of them resembles."""
-    near = difflib.get_close_matches(words[0].partition("=")[0], flags, n=1)
+    """Return argparse's text for words that no parser took, with what stands for the first of them, or is like it."""
+    from jaxrl.cli.flags import FORMER_FLAGS
+
+    name = words[0].partition("=")[0]
+    if name in FORMER_FLAGS and "--run-id" in flags:
+        return f"{name} is a flag of ML-Agents before 0.18: now {FORMER_FLAGS[name]}"
+    near = difflib.get_close_matches(name, flags, n=1)
     return f"unrecognized arguments: {' '.join(words)}" + (f" (did you mean {near[0]}?)" if near else "")
 
 

@@ -68,6 +68,20 @@ MLAGENTS_FLAGS = (
     "--tensorflow", "--time-scale", "--timeout-wait", "--torch", "--torch-device", "--train", "--width",
 )  # fmt: skip
 """Those of `mlagents-learn`, hidden ones too. They may be cut short."""
+FORMER_FLAGS = {
+    "--keep-checkpoints": "--set keep_checkpoints=N, or keep_checkpoints of each behavior in the file",
+    "--save-freq": "--set checkpoint_interval=N, or checkpoint_interval of each behavior in the file",
+    "--curriculum": "`jaxrl upgrade-config CONFIG CURRICULUM`, which makes lessons of environment_parameters of it",
+    "--sampler": "`jaxrl upgrade-config CONFIG SAMPLER`, which makes samplers of environment_parameters of it",
+    "--lesson": "leave it out: a run begins with the first lesson, and --resume goes on in its own",
+    "--slow": "--time-scale 1",
+    "--worker-id": "--base-port N",
+    "--num-runs": "a command for each --run-id, or --seeds N",
+    "--cpu": "--device cpu",
+    "--multi-gpu": "leave it out: a run uses what JAX shows",
+    "--docker-target-name": "--results-dir DIR",
+}
+"""Flags of `mlagents-learn` before 0.18, and what stands for them now."""
 SET = "set"
 """Where --set is kept."""
 STRICT = "strict"

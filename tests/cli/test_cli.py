@@ -102,6 +102,13 @@ def test_every_flag():
         (["train", "c.yaml", "--nographics"], "unrecognized arguments: --nographics (did you mean --no-graphics?)"),
         (["learn", "--run-idd=x"], "unrecognized arguments: --run-idd=x (did you mean --run-id?)"),
         (["report", "a", "b", "--flims"], "unrecognized arguments: --flims (did you mean --films?)"),
+        (
+            ["train", "c.yaml", "--keep-checkpoints=3"],
+            "--keep-checkpoints is a flag of ML-Agents before 0.18: now --set "
+            "keep_checkpoints=N, or keep_checkpoints of each behavior in the file\n",
+        ),
+        (["learn", "c.yaml", "--curriculum", "c"], "flag of ML-Agents before 0.18: now `jaxrl upgrade-config CONFIG "),
+        (["report", "a", "--sampler=b"], "unrecognized arguments: --sampler=b\n"),
         (["train", "--hosst=a:1"], "unrecognized arguments: --hosst=a:1 (did you mean --hosts?)"),
         (["train", "--xyzzy"], "unrecognized arguments: --xyzzy\n"),
     ],

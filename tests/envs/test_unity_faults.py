@@ -44,7 +44,7 @@ def start(tmp_path):
         ("camera_grows", [BEHAVIOR, "agent 2", "sensor 1 ('camera')", "expected shape (3, 4, 5), received (3, 8, 5)"]),
         ("too_many_entities", [BEHAVIOR, "agent 2", "sensor 1 ('tiles')", "received (3, 2)", "at most 2 entities fit"]),
         ("floats_missing", [BEHAVIOR, "agent 2", "sensor 0 ('vector')", "received (3,) with 2 numbers"]),
-        ("twice", ["worker 0", BEHAVIOR, "agent 2", "asks twice in one message"]),
+        ("twice", ["worker 0", BEHAVIOR, "agent 2", "asks twice in one message", "CollectObservations"]),
         ("ends_twice", ["worker 0", BEHAVIOR, "agent 2", "ends twice in one message"]),
         ("garbage", ["no ML-Agents message"]),
         ("unannounced", ["Ghost?team=0", "before its specification"]),

@@ -109,7 +109,11 @@ def _check_ids(infos: Sequence[Any], ended: int) -> None:
         ids = [info.id for info in infos[first:last]]
         if len(set(ids)) < len(ids):
             row = next(i for i, agent in enumerate(ids) if agent in ids[:i])
-            raise AgentError(first + row, f"{does} twice in one message: an id is one agent's alone")
+            raise AgentError(
+                first + row,
+                f"{does} twice in one message: an id is one agent's alone; the usual cause is an exception in another "
+                "agent's CollectObservations, after which Unity sends what was there before: see the player's log",
+            )
 
 
 def _decode_rewards(name: str, values: list[float]) -> np.ndarray:
