@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
+import logging
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.envs.workers.restarts import RestartLimits
 from jaxrl.settings import PROCESSES, RunSettings, SettingsError
 from jaxrl.training.interrupt import Interrupt, leave_if_busy
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -120,18 +122,18 @@ def _numbered(factory: EnvFactory, number: int, worker: int) -> HostEnv:
 
 @contextmanager
 def _log_folder(folder: RunFolder, *, kept: bool) -> Iterator[Path]:
-    """Where the players' logs go: the run's folder, or one that goes with a good end, for a run that writes nothing."""
+    """Yield the folder of players' logs: the run's, or a temporary one, which stays, for a run that writes nothing."""
     if kept:
         yield folder.logs
         return
     logs = Path(tempfile.mkdtemp(prefix="jaxrl-evaluation-"))
     try:
         yield logs
-    except BaseException:
-        with suppress(OSError):  # the error may name a log in it: only an empty one goes
+    finally:
+        if any(logs.iterdir()):
+            log.info("The folder of the run stays as it is: logs of the players are in %s.", logs)
+        else:
             logs.rmdir()
-        raise
-    shutil.rmtree(logs, ignore_errors=True)
 
 
 def make_factory(settings: RunSettings, log_folder: str) -> EnvFactory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import shutil
@@ -13,12 +14,12 @@ import pytest
 from jaxrl.algorithms import ALGORITHMS, HYPERPARAMETER_TYPES
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.tree import to_arrays
-from jaxrl.artifacts.run_folder import RunFolderError
+from jaxrl.artifacts.run_folder import RunFolder, RunFolderError
 from jaxrl.envs.unity.environment import UnityHostEnv
 from jaxrl.rollout.booking.slots import Source
 from jaxrl.settings import load_run_settings
 from jaxrl.training.host.behavior import Behavior, make_behavior
-from jaxrl.training.host.launch import launched
+from jaxrl.training.host.launch import _log_folder, launched
 from jaxrl.training.host.programs import compile_programs
 from jaxrl.training.host.saver import Saved
 from jaxrl.types import EnvMessage
@@ -177,6 +178,25 @@ def test_inference_resume_acts_with_the_saved_weights(start, results, tmp_path):
     assert process.wait() == 0 and process.leaves_nothing()
     assert f"at step {last}" in process.stdout and "has passed max_steps" not in process.stdout
     assert everything(results) == before
+
+
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_logs_of_players_that_only_acted_stay_and_are_named(tmp_path, caplog, writes, fails):
+    ending = pytest.raises(KeyboardInterrupt) if fails else contextlib.nullcontext()
+    with caplog.at_level("INFO", "jaxrl"), ending, _log_folder(RunFolder(tmp_path, "run"), kept=False) as logs:
+        if writes:
+            (logs / "Player-0.log").write_text("NullReferenceException")
+        if fails:
+            raise KeyboardInterrupt
+    told = [record.getMessage() for record in caplog.records]
+    if writes:
+        assert (logs / "Player-0.log").read_text() == "NullReferenceException"
+        assert told == [f"The folder of the run stays as it is: logs of the players are in {logs}."]
+        shutil.rmtree(logs)
+    else:
+        assert not logs.exists() and told == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def everything(folder):
