@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-POINT = re.compile(r"Step: (\d+)\. .*Mean Group Reward: (-?[\d.]+)\. Training")
+POINT = re.compile(r"Step: (\d+)\. .*Mean Group Reward: (-?[\d.]+)\. Std of Group Reward: [\d.]+\. Training")
 FINAL = re.compile(r"mean group reward (-?[\d.]+) over the last (\d+) team episodes")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from jaxrl.artifacts.files import ArtifactError
+from jaxrl.settings import BehaviorSettings
 from jaxrl.types import JaxrlError
 
 _log = logging.getLogger(__name__)
@@ -13,11 +14,12 @@ _log = logging.getLogger(__name__)
 class DivergedError(JaxrlError):
     """Training has produced numbers that are not finite; what was saved before is good."""
 
-    def __init__(self, behavior: str, what: str, learning_rate: float) -> None:
+    def __init__(self, behavior: str, what: str, settings: BehaviorSettings) -> None:
+        normalizes, rate = settings.network_settings.normalize, settings.hyperparameters.learning_rate
+        large = "" if normalizes else "set network_settings.normalize: true if observations are large, or "
         super().__init__(
-            f"{behavior}: {what}: training has diverged. Lower hyperparameters.learning_rate (now {learning_rate:g}), "
-            "or set network_settings.normalize: true if observations are large, or scale down large rewards; then "
-            "continue from the last checkpoint, which is good, with --resume."
+            f"{behavior}: {what}: training has diverged. Lower hyperparameters.learning_rate (now {rate:g}), or "
+            f"{large}scale down large rewards; then continue from the last checkpoint, which is good, with --resume."
         )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from jaxrl import trust
 from jaxrl.artifacts import run_manifest
 from jaxrl.artifacts.files import ArtifactError, write_text
 from jaxrl.artifacts.metrics import statistics as tags
-from jaxrl.artifacts.metrics.console import ConsoleWriter
+from jaxrl.artifacts.metrics.console import ConsoleWriter, lesson_texts
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.metrics.statistics import Summary, over_seeds
 from jaxrl.artifacts.metrics.step_clock import never_due
@@ -78,6 +79,15 @@ class _Track:
     judge: Judge
     highest: Highest | None = None  # of the statistic keep_best, in what was written last
     described: Mapping[str, Any] = field(default_factory=dict)  # its settings; empty once all is said about them
+    summed_up: tuple[int, float] = (0, 0.0)  # trainer step of the last summary and its time, in monotonic seconds
+
+    def with_pace(self, step: int, taken: Sequence[Mapping[str, Summary]]) -> list[Mapping[str, Summary]]:
+        """Add to each seed's summaries how many episodes have ended since the last ones, and how fast it went."""
+        now = time.monotonic()
+        steps, seconds = step - self.summed_up[0], now - self.summed_up[1]
+        self.summed_up = step, now
+        pace = {tags.STEPS_PER_SECOND: Summary.of(steps / seconds)} if steps > 0 and seconds > 0 else {}
+        return [summaries and {**summaries, **_finished(summaries), **pace} for summaries in taken]
 
 
 class Recorder:
@@ -136,7 +146,8 @@ class Recorder:
         judge = Judge(name, settings, len(events))
         judge.restore(self.status.get(name, STOP, {}))
         statistics.group_rewards |= self.status.get(name, GROUP_REWARDS, False)
-        self._tracks[name] = _Track(title or name, statistics, settings, judge, described=described)
+        begun = step, time.monotonic()
+        self._tracks[name] = _Track(title or name, statistics, settings, judge, described=described, summed_up=begun)
         self.checkpoints.meet(name)
         self.files.open(name, events if self.writes else (), described, step)
         self._console.hyperparameters(name, described)
@@ -178,7 +189,7 @@ class Recorder:
         self.checkpoints.writer.raise_errors()
         track = self._tracks[name]
         taken = track.statistics.take()
-        self.files.summaries(name, step, taken)
+        self.files.summaries(name, step, track.with_pace(step, taken))
         if self.writes and not self.folder.configuration.exists():  # the run's folder was deleted
             with suppress(ArtifactError):
                 self._describe(resume=True)
@@ -190,7 +201,7 @@ class Recorder:
         self.timers.gauge_summaries(name, together)
         if not track.statistics.group_rewards:
             together.pop(tags.GROUP_CUMULATIVE_REWARD, None)
-        self._console.summaries(track.title, step, together)
+        self._console.summaries(track.title, step, together, lesson_texts(self.settings.environment_parameters, taken))
         short = memory_remark(track.described, together)
         if short is not None:
             log.info("%s: %s.", track.title, short)
@@ -298,6 +309,11 @@ class Recorder:
 
     def _write_configuration(self) -> None:
         write_text(self.folder.configuration, to_yaml(self.settings))
+
+
+def _finished(summaries: Mapping[str, Summary]) -> dict[str, Summary]:
+    returns = summaries.get(tags.CUMULATIVE_REWARD)
+    return {tags.FINISHED_EPISODES: Summary.of(float(returns.count if returns else 0))}
 
 
 def _in_words(summary: Summary) -> str:

@@ -311,8 +311,8 @@ def _seed_name(folder: Path, index: int, count: int) -> str:
 def _require_finite(snapshot: Snapshot) -> None:
     for path, leaf in leaf_paths(jax.device_get(snapshot.learned)):
         if not np.isfinite(leaf).all():
-            rate = snapshot.settings.hyperparameters.learning_rate
-            raise DivergedError(snapshot.name, f"parameters {path} are not finite at step {snapshot.step}", rate)
+            what = f"parameters {path} are not finite at step {snapshot.step}"
+            raise DivergedError(snapshot.name, what, snapshot.settings)
 
 
 def _copy(tree: Any) -> Any:

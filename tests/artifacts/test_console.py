@@ -11,9 +11,10 @@ import pytest
 from rich.console import Console
 
 from jaxrl.artifacts.metrics import statistics as metrics
-from jaxrl.artifacts.metrics.console import listing, setup_logging, summary_line
+from jaxrl.artifacts.metrics.console import lesson_texts, listing, setup_logging, summary_line
 from jaxrl.artifacts.metrics.progress import ProgressBar, progress_text
-from jaxrl.artifacts.metrics.statistics import StatsAggregator
+from jaxrl.artifacts.metrics.statistics import StatsAggregator, Summary
+from jaxrl.settings import RunSettings
 from jaxrl.types import Aggregation
 
 
@@ -34,13 +35,15 @@ def summaries(group=None, elo=None, rewards=(1.0, 2.0, 6.0), training=1.0):
     return stats.take()
 
 
-def test_the_line_is_word_for_word_that_of_ml_agents():
+def test_the_line_is_that_of_ml_agents():
+    """Word for word, but that the std of group rewards stands there too."""
     # std of (1, 2, 6) around 3: sqrt(14 / 3) = 2.160
     assert summary_line("Walker", 5000, 3.4561, summaries()) == (
         "Walker. Step: 5000. Time Elapsed: 3.456 s. Mean Reward: 3.000. Std of Reward: 2.160. Training."
     )
     assert summary_line("DungeonEscape", 5000, 3.4561, summaries(group=[0.5])) == (
-        "DungeonEscape. Step: 5000. Time Elapsed: 3.456 s. Mean Reward: 3.000. Mean Group Reward: 0.500. Training."
+        "DungeonEscape. Step: 5000. Time Elapsed: 3.456 s. Mean Reward: 3.000. Mean Group Reward: 0.500. "
+        "Std of Group Reward: 0.000. Training."
     )
     assert summary_line("Soccer", 1, 0.0, summaries(elo=[1200.0], training=0.0)) == (
         "Soccer. Step: 1. Time Elapsed: 0.000 s. Mean Reward: 3.000. Std of Reward: 2.160. Not Training. ELO: 1200.000."
@@ -48,6 +51,22 @@ def test_the_line_is_word_for_word_that_of_ml_agents():
     assert summary_line("Walker", 5000, 1.0, summaries(rewards=())) == (
         "Walker. Step: 5000. Time Elapsed: 1.000 s. No episode was completed since last summary. Training."
     )
+
+
+def test_lessons_stand_behind_the_line():
+    lesson = {"value": 0.0, "completion_criteria": {"behavior": "B", "measure": "progress", "threshold": 0.5}}
+    lessons = [{"name": name, **lesson} for name in ("Easy", "Middle", "Hard")]
+    written = {"wall": {"curriculum": lessons}, "gravity": 9.8, "door": {"curriculum": lessons[:1]}}
+    parameters = RunSettings.model_validate({"environment_parameters": written}).environment_parameters
+    seeds = [{metrics.lesson_tag(name): Summary.of(number) for name in written} for number in (1.0, 1.0)]
+    assert lesson_texts(parameters, seeds) == ["Lesson of wall: 2 of 3 (Middle)"]
+    seeds[1] = {metrics.lesson_tag("wall"): Summary.of(2.0)}
+    assert lesson_texts(parameters, [*seeds, {}]) == ["Lesson of wall: 2 to 3 of 3"]
+    assert lesson_texts(parameters, [{}]) == [] and lesson_texts(None, seeds) == []
+    line = summary_line("Walker", 5, 1.0, summaries(elo=[1200.0]), ["Lesson of wall: 2 of 3 (Middle)"])
+    assert line.endswith("Training. ELO: 1200.000. Lesson of wall: 2 of 3 (Middle).")
+    line = summary_line("Walker", 5, 1.0, summaries(rewards=()), ["Lesson of wall: 2 of 3 (Middle)"])
+    assert line.endswith("since last summary. Training. Lesson of wall: 2 of 3 (Middle).")
 
 
 def test_settings_are_listed_as_ml_agents_lists_them():

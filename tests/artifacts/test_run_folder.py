@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shutil
 import sys
 
@@ -125,6 +126,9 @@ def test_where_the_first_weights_come_from(tmp_path, old_run):
     for path in ("nowhere", "model.pt"):
         with pytest.raises(CheckpointError, match=path):
             run.initial_checkpoint("Walker", None, path)
+    for model, known in ("Walker-100.onnx", str(folder / "Walker-100")), ("W.onnx", "a checkpoint folder such as"):
+        with pytest.raises(CheckpointError, match=f"{model}: is a policy for playing, .* Name {re.escape(known)}"):
+            run.initial_checkpoint("Walker", None, str(folder / model))
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):

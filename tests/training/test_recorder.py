@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,20 @@ from jaxrl.artifacts.checkpoint.store import require_latest, restore
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.lock import RunLockedError
 from jaxrl.artifacts.metrics.progress import ProgressBar
-from jaxrl.artifacts.metrics.statistics import INTERNAL, Summary, scene_tag
+from jaxrl.artifacts.metrics.statistics import (
+    CUMULATIVE_REWARD,
+    ENTROPY,
+    FINISHED_EPISODES,
+    INTERNAL,
+    STEPS_PER_SECOND,
+    Summary,
+    scene_tag,
+)
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.jax_envs import make_environment
 from jaxrl.settings import EVALUATED, EvaluationSettings, RunSettings, load_run_settings
 from jaxrl.settings.records import CUT
+from jaxrl.tools.report.events import read_folder
 from jaxrl.training.compiled.recorder import JittedRecorder
 from jaxrl.training.compiled.saver import Subject
 from jaxrl.training.errors import DivergedError
@@ -165,13 +175,23 @@ def test_numbers_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
     assert require_latest(files.folder.behavior(NAME)).name == f"{NAME}-1"
 
 
+@pytest.mark.parametrize("normalizes", [True, False])
+def test_a_run_that_normalizes_is_not_told_to(normalizes: bool) -> None:
+    settings = settings_of("ppo", {"network_settings": {"normalize": normalizes}})
+    text = str(DivergedError(NAME, "value loss is nan", settings))
+    rate = settings.hyperparameters.learning_rate
+    assert f"Lower hyperparameters.learning_rate (now {rate:g}), or " in text and "large rewards" in text
+    assert ("set network_settings.normalize: true" in text) is not normalizes
+
+
 class Summaries:
     """Statistics of two seeds in which something has always happened."""
 
     group_rewards = False
+    of_seeds: Sequence[dict[str, Summary]] = ({ENTROPY: Summary.of(1.0)},) * 2
 
     def take(self) -> list[dict[str, Summary]]:
-        return [{"Policy/Entropy": Summary(value=1.0, mean=1.0, std=0.0, sum=1.0, count=1, histogram=None)}] * 2
+        return list(self.of_seeds)
 
     def mean_reward(self) -> float | None:
         return None
@@ -188,6 +208,27 @@ def test_what_is_for_the_console_alone_is_in_no_file(tmp_path: Path) -> None:
         files.files.summaries(NAME, 7, [taken])
     table = (files.folder.behavior(NAME) / "metrics.csv").read_text()
     assert ",Policy/Entropy," in table and not any(f",{tag}," in table for tag in INTERNAL)
+
+
+def test_finished_episodes_and_speed_are_curves(tmp_path: Path) -> None:
+    """Of each seed its own episodes, 3 of one and none of the other; 100 steps in 4 s; nothing of a frozen seed."""
+    episodes = Summary(value=2.0, mean=2.0, std=0.0, sum=6.0, count=3, histogram=None)
+    summaries = {ENTROPY: Summary.of(1.0)}
+    with recorder(tmp_path) as files:
+        files.begin(1000)
+        track = files._tracks[NAME]
+        assert track.summed_up[0] == 1000
+        track.statistics = Summaries()
+        track.statistics.of_seeds = [summaries | {CUMULATIVE_REWARD: episodes}, summaries]
+        track.summed_up = 1000, time.monotonic() - 4.0
+        files.write_summary(NAME, 1100, training=True)
+        assert track.summed_up[0] == 1100
+        assert track.with_pace(1200, [{}, summaries])[0] == {}
+        assert STEPS_PER_SECOND not in track.with_pace(1200, [summaries])[0]
+    for seed, count in (("seed_1", 3.0), ("seed_2", 0.0)):
+        curves = read_folder(files.folder.behavior(NAME) / seed).curves
+        assert curves[FINISHED_EPISODES].value.tolist() == [count]
+        assert curves[STEPS_PER_SECOND].value.tolist() == [pytest.approx(25.0, rel=0.2)]
 
 
 def test_names_that_are_the_trainers_are_said_once(tmp_path: Path, log: Any) -> None:
@@ -277,9 +318,9 @@ def test_a_run_goes_on_without_what_a_full_disk_cannot_take(tmp_path: Path, end:
     assert not [path for path in folder.iterdir() if path.name.endswith((".partial", ".tmp"))]
     for seed in ("seed_1", "seed_2"):
         events = read_events(next((folder / seed).glob("events.*")))
-        assert [event.step for event in events if event.summary.value] == [0, 1, 4]
+        assert list(dict.fromkeys(event.step for event in events if event.summary.value)) == [0, 1, 4]
         lines = (folder / seed / "metrics.csv").read_text().splitlines()
-        assert [line.split(",")[0] for line in lines] == ["step", "1", "4"]
+        assert list(dict.fromkeys(line.split(",")[0] for line in lines)) == ["step", "1", "4"]
 
 
 def test_an_evaluation_writes_nothing(tmp_path: Path, log: Any) -> None:
@@ -312,9 +353,9 @@ def test_a_run_whose_folder_is_deleted_goes_on_in_a_new_one(tmp_path: Path, log:
     assert [found.step for found in checkpoints(folder.behavior(NAME))] == [1] and folder.status.exists()
     for seed in ("seed_1", "seed_2"):
         events = read_events(next((folder.behavior(NAME) / seed).glob("events.*")))
-        assert [event.step for event in events if event.summary.value] == [2, 3]
+        assert list(dict.fromkeys(event.step for event in events if event.summary.value)) == [2, 3]
         lines = (folder.behavior(NAME) / seed / "metrics.csv").read_text().splitlines()
-        assert [line.split(",")[0] for line in lines] == ["step", "2", "3"]
+        assert list(dict.fromkeys(line.split(",")[0] for line in lines)) == ["step", "2", "3"]
 
 
 def test_nothing_is_written_into_a_deleted_folder_that_another_run_has_taken(

@@ -151,6 +151,13 @@ def resolve(path: Path, *, quiet: bool = False) -> Path:
             f"{path}: is a PyTorch checkpoint of ML-Agents. Make a run of jaxrl from it (jaxrl import-torch {path} "
             "--out NEW) and name that, or a checkpoint folder of jaxrl."
         )
+    if path.suffix == ".onnx":
+        beside = path.with_suffix("")
+        known = beside if (beside / METADATA).is_file() else "a checkpoint folder such as Walker/Walker-500000"
+        raise CheckpointError(
+            f"{path}: is a policy for playing, without what training needs of its networks. Name {known}, or make a "
+            "run of jaxrl from ML-Agents' .pt beside it (jaxrl import-torch FILE.pt --out NEW)."
+        )
     if (path / METADATA).is_file():
         verify(path)
         return path

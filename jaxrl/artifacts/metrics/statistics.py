@@ -18,6 +18,9 @@ UNDECIDED_REWARD = "Environment/Reward without Decision"
 UNDECIDED_GROUP_REWARD = "Environment/Group Reward without Decision"
 WORKER_RESTARTS = "Environment/Worker Restarts"
 FAULTY_EPISODES = "Environment/Faulty Episodes"
+FINISHED_EPISODES = "Environment/Finished Episodes"
+"""Episodes of agents, as many as `CUMULATIVE_REWARD` is the mean of."""
+STEPS_PER_SECOND = "Time/Steps per Second"
 ENTROPY = "Policy/Entropy"
 POLICY_LOSS = "Losses/Policy Loss"
 VALUE_LOSS = "Losses/Value Loss"
@@ -42,6 +45,7 @@ _OWN = INTERNAL | {
     UNDECIDED_GROUP_REWARD,
     WORKER_RESTARTS,
     FAULTY_EPISODES,
+    FINISHED_EPISODES,
 }
 _SCENE = "Scene/"
 

@@ -23,6 +23,8 @@ from jaxrl.tools.report.events import ReportError, read_folder
 from jaxrl.tools.report.runs import INCIDENTAL, SEED, places, read_settings
 
 ReadTorch = Callable[[Path], Mapping[str, np.ndarray]]
+TIMES = "Time/"
+"""What tags of measured times begin with, which differ between equal runs."""
 SAME_SETTINGS = frozenset(INCIDENTAL) - {SEED, "env_settings.seeds"}
 """Settings that may differ: how a run was named and started."""
 
@@ -151,6 +153,7 @@ def _points(curves: Mapping[str, Any]) -> dict[tuple[int, str], float]:
     return {
         (int(step), tag): float(value)
         for tag, curve in curves.items()
+        if not tag.startswith(TIMES)
         for step, value in zip(curve.step, curve.value, strict=True)
     }
 

@@ -240,8 +240,7 @@ def _fault(
     if kind in (METRIC, PARAMETERS):
         name = sorted(chunk.metric_sums)[step]
         what = f"{name} is {('nan', 'inf', '-inf')[area]}" if kind == METRIC else "its parameters are not finite"
-        rate = subject.settings.hyperparameters.learning_rate
-        return DivergedError(f"{subject.name}, seed {seed}", f"{what} in iteration {iteration}", rate)
+        return DivergedError(f"{subject.name}, seed {seed}", f"{what} in iteration {iteration}", subject.settings)
     what = ("an observation", "a reward")[kind]
     return JaxEnvError(
         f"{subject.name}: the environment gave {what} that is not finite: seed {seed}, area {area}, "

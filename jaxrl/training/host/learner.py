@@ -346,14 +346,13 @@ class Learner:
 
     def checked(self, values: dict[str, float]) -> dict[str, float]:
         """The metrics of an update. Raises DivergedError if one of them, or of the normaliser, is not finite."""
-        rate = self.settings.hyperparameters.learning_rate
         for name, value in values.items():
             if not math.isfinite(value):
-                raise DivergedError(self.name, f"{name} of the update at step {self.step} is {value}", rate)
+                raise DivergedError(self.name, f"{name} of the update at step {self.step} is {value}", self.settings)
         # where the squares of observations overflow, networks see zeros, and learn on
         if not all(np.isfinite(x).all() for x in jax.device_get(jax.tree.leaves(self.state.policy.normalizer))):
             what = f"observations up to step {self.step} are too large for network_settings.normalize: scale them down"
-            raise DivergedError(self.name, what, rate)
+            raise DivergedError(self.name, what, self.settings)
         return values
 
     def estimates(self, actor: Collector) -> dict[str, float]:

@@ -58,6 +58,7 @@ TAGS = {
     "Policy/Entropy", "Policy/Learning Rate", "Policy/Epsilon", "Policy/Beta", "Policy/Extrinsic Value Estimate",
     "Policy/Extrinsic Reward", "Policy/Largest Log Ratio", "Losses/Policy Loss", "Losses/Value Loss",
     "Environment/Uncovered Distance", "Environment/Touching Pairs",  # of this environment
+    "Environment/Finished Episodes", "Time/Steps per Second",
 }  # fmt: skip
 pytestmark = [
     pytest.mark.timeout(400),

@@ -72,12 +72,12 @@ def chunk(updates: tuple[int, int] = (2, 0)) -> IterationLog:
 
 
 def values(folder: Path) -> dict[int, dict[str, float]]:
-    """By step, the scalars of one seed's only event file."""
+    """By step, but for times, the scalars of one seed's only event file."""
     (path,) = folder.glob("events.*")
     found: dict[int, dict[str, float]] = {}
     for event in read_events(path):
         for value in event.summary.value:
-            if not value.tag.startswith("Hyperparameters"):
+            if not value.tag.startswith(("Hyperparameters", "Time/")):
                 found.setdefault(event.step, {})[value.tag] = value.simple_value
     return found
 
@@ -110,13 +110,15 @@ def test_values_of_two_seeds(tmp_path: Path, log: Any, trainer_type: str, mates:
         "Policy/Learning Rate": 0.001,
         "Policy/Odd": 2.5,
     }
-    assert first == {step: pytest.approx(expected) for step in (1000, 2000)}
+    finished = "Environment/Finished Episodes"
+    assert first == {step: pytest.approx(expected | {finished: count}) for step, count in ((1000, 8.0), (2000, 4.0))}
     alone = {"Environment/Cumulative Reward": 0.0, "Environment/Episode Length": 9.0, "Environment/Slain": 1.0}
-    assert second == {step: {**alone, "Policy/Extrinsic Reward": 0.0} for step in (1000, 2000)}
+    alone |= {"Policy/Extrinsic Reward": 0.0}
+    assert second == {1000: alone | {finished: 2.0}, 2000: alone | {finished: 1.0}}
     # Seeds count equally: (3 + 0) / 2, with sqrt(1) and 0 within them; teams earn in the first alone.
     (line, _) = [record.getMessage() for record in log.records if "Step: " in record.getMessage()]
     assert line.startswith(f"{NAME} (2 seeds). Step: 1000.")
-    assert line.endswith("Mean Reward: 1.500. Mean Group Reward: 3.500. Training.")
+    assert line.endswith("Mean Reward: 1.500. Mean Group Reward: 3.500. Std of Group Reward: 0.500. Training.")
 
 
 def test_members_of_a_population_are_paid_with_their_own_strengths(tmp_path: Path) -> None:

@@ -94,12 +94,12 @@ def opened(tmp_path: Path) -> Iterator[Any]:
 
 
 def values(folder: Path) -> dict[int, dict[str, float]]:
-    """By step, the scalars of a behavior's only event file."""
+    """By step, but for times, the scalars of a behavior's only event file."""
     (path,) = folder.glob("events.*")
     found: dict[int, dict[str, float]] = {}
     for event in read_events(path):
         for value in event.summary.value:
-            if not value.tag.startswith("Hyperparameters") and not value.tag.endswith("_hist"):
+            if not value.tag.startswith(("Hyperparameters", "Time/")) and not value.tag.endswith("_hist"):
                 found.setdefault(event.step, {})[value.tag] = value.simple_value
     return found
 
@@ -147,6 +147,7 @@ def test_values_of_episodes(opened: Any, log: Any, trainer_type: str) -> None:
             "Environment/Cumulative Reward": OWN.mean(),
             "Environment/Group Cumulative Reward": 35.0,  # of the one that was alive when the team was over
             "Environment/Episode Length": (1 + 2) / 2,
+            "Environment/Finished Episodes": 4.0,
             "Policy/Extrinsic Reward": (3.0 * (OWN + GROUP + mates)).mean(),
         })
     }  # fmt: skip
@@ -186,9 +187,10 @@ def test_values_of_updates_are_means_since_the_last_summary(opened: Any) -> None
         run.advance(120)
         run.recorder.updated(run.behavior, {"value_estimate": 7.0, "something_new": 8.0})
         run.advance(220)
+    none_over = {"Environment/Finished Episodes": 0.0}
     assert values(run.folder) == {
-        100: {tag: 2.0 * (i + 1) for i, tag in enumerate(names.values())},
-        200: {"Policy/Extrinsic Value Estimate": 7.0, "Policy/Something New": 8.0},
+        100: none_over | {tag: 2.0 * (i + 1) for i, tag in enumerate(names.values())},
+        200: none_over | {"Policy/Extrinsic Value Estimate": 7.0, "Policy/Something New": 8.0},
     }
 
 
@@ -358,7 +360,10 @@ def test_teams_that_are_paid_individually_are_judged_by_that(opened: Any, log: A
         assert statistics.mean_reward() == pytest.approx(0.35)
     lines = [record.getMessage() for record in log.records if "Step: " in record.getMessage()]
     assert "Mean Reward: 15.500. Std of Reward: 10.500. Training." in lines[0]
-    assert f"Mean Reward: 15.500. Mean Group Reward: {35 / 101:.3f}. Training." in lines[1]
+    assert (
+        f"Mean Reward: 15.500. Mean Group Reward: {35 / 101:.3f}. Std of Group Reward: {35 / 101 * 10:.3f}. Training."
+        in lines[1]
+    )
     assert values(run.folder)[SUMMARY]["Environment/Group Cumulative Reward"] == 0.0
 
 

@@ -26,14 +26,15 @@ NAME = "DungeonEscape"
 LINE = re.compile(
     rf"\[INFO\] {NAME}\. Step: (\d+)\. Time Elapsed: \d+\.\d{{3}} s\. "
     r"(?:No episode was completed since last summary|"
-    r"Mean Reward: -?\d+\.\d{3}\. (?:Std of Reward|Mean Group Reward): -?\d+\.\d{3})\. Training\."
+    r"Mean Reward: -?\d+\.\d{3}\. (?:Mean Group Reward: -?\d+\.\d{3}\. )?Std of (?:Group )?Reward: \d+\.\d{3})\. "
+    r"Training\."
 )
 TAGS = {
     "Environment/Cumulative Reward", "Environment/Cumulative Reward_hist", "Environment/Group Cumulative Reward",
     "Environment/Group Cumulative Reward_hist", "Environment/Episode Length", "Policy/Entropy", "Policy/Learning Rate",
     "Policy/Epsilon", "Policy/Beta", "Policy/Extrinsic Value Estimate", "Policy/Extrinsic Baseline Estimate",
     "Policy/Extrinsic Reward", "Policy/Largest Log Ratio", "Losses/Policy Loss", "Losses/Value Loss",
-    "Losses/Baseline Loss",
+    "Losses/Baseline Loss", "Environment/Finished Episodes", "Time/Steps per Second",
 }  # fmt: skip
 FROM_THE_ENVIRONMENT = {"Environment/Dragon Slain", "Environment/Escaped", "Environment/Held Out"}
 
