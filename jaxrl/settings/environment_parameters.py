@@ -192,6 +192,21 @@ def _parameter(value: Any) -> Curriculum | Sampler | float:
     return _constant_or_sampler(value)
 
 
+def repeated_samplers(parameters: Mapping[str, Any] | None) -> Iterator[tuple[Location, int]]:
+    """Yield where samplers with a seed of their own stand, below `environment_parameters`, and the seed.
+
+    Every worker draws the same numbers from such a one.
+    """
+    for name, parameter in (parameters or {}).items():
+        lessons = parameter.curriculum if isinstance(parameter, Curriculum) else ()
+        values: dict[Location, Any] = {(name, "curriculum", i, "value"): of.value for i, of in enumerate(lessons)}
+        for location, value in (values or {(name,): parameter}).items():
+            if isinstance(value, Sampler) and not isinstance(value.sampler_parameters, ConstantSampler):
+                seed = value.sampler_parameters.seed
+                if seed != -1:
+                    yield (*location, "sampler_parameters", "seed"), seed
+
+
 def judged_behaviors(parameters: Mapping[str, Any] | None) -> Iterator[tuple[Location, CompletionCriteria]]:
     """Yield the location of each completion criteria, below `environment_parameters`, and the criteria."""
     for name, parameter in (parameters or {}).items():

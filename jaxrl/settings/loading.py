@@ -13,13 +13,13 @@ from pydantic import ValidationError
 
 from jaxrl import trust
 from jaxrl.settings.behavior import TYPES, BehaviorSettings, Hyperparameters
-from jaxrl.settings.environment_parameters import Curriculum
+from jaxrl.settings.environment_parameters import Curriculum, repeated_samplers
 from jaxrl.settings.ignored_keys import drop_ignored
 from jaxrl.settings.inheritance import EVERY_LISTED, expand, inherit, is_written, merge, settle_start
 from jaxrl.settings.original import as_comment, split
 from jaxrl.settings.reading import read_yaml
 from jaxrl.settings.run import RunSettings
-from jaxrl.settings.section import Location, Section, SettingsError, nearest, problems_of
+from jaxrl.settings.section import Location, Section, SettingsError, dotted, nearest, problems_of
 from jaxrl.settings.upgrade import refuse_old_layout, upgrade
 
 logger = logging.getLogger(__name__)
@@ -181,6 +181,12 @@ def remarks(settings: RunSettings) -> list[str]:
             path = f"environment_parameters.{name}.curriculum[{len(parameter.curriculum) - 1}]"
             texts.append(f"{path}.completion_criteria: the last lesson never ends, this has no effect")
     options, usual = settings.env_settings, type(settings.env_settings)()
+    for location, seed in repeated_samplers(settings.environment_parameters) if options.num_envs > 1 else ():
+        path = dotted(("environment_parameters", *location))
+        texts.append(
+            f"{path}: got {seed}, with which all {options.num_envs} environments draw the same numbers: leave it out, "
+            "and each draws its own"
+        )
     changed = [name for name in _RATES if getattr(options, name) != getattr(usual, name)]
     if changed and not options.max_lifetime_restarts:
         names = ", ".join(f"env_settings.{name}" for name in changed)

@@ -38,6 +38,7 @@ from jaxrl.settings import BehaviorSettings, RunSettings, to_yaml
 from jaxrl.settings.records import CUT
 from jaxrl.training.checkpoints import Checkpoints, OnSaved
 from jaxrl.training.errors import DivergedError, LostWrites
+from jaxrl.training.first_look import FirstLook
 from jaxrl.training.judging import Highest, Judge
 from jaxrl.training.saver import Best, Snapshot
 from jaxrl.training.statistics_files import StatisticsFiles
@@ -110,6 +111,7 @@ class Recorder:
         self.folder = folder
         self.timers = Timers()
         self.status = TrainingStatus(folder.status)
+        self.first_look = FirstLook(settings)
         self.begun = False
         self.writes = not only_evaluates(settings.checkpoint_settings)
         self._progress = progress

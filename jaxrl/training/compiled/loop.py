@@ -218,6 +218,8 @@ class JittedLoop:
         """Summary and evaluation of a behavior if their step is reached; whether a checkpoint is due."""
         before, part.step, part.iteration = part.step, report.slowest(), int(report.iteration[0])
         recorder, reached = part.recorder, due(part.settings, before, part.step)
+        recorder.first_look.acted(part.name, part.step - before, int(np.sum(report.log.episodes.reward.count)))
+        recorder.first_look.look()
         if reached.summary is not None:
             mine = self.state_of(state, run)
             shown = self.trainer.here(mine) if part.settings.keep_best is not None else mine

@@ -67,6 +67,7 @@ class JittedRecorder(Recorder):
         self._tells = True
         self._all_new = False  # whatever is learned from has been decided by the newest policy
         self.lessons = SeedLessons(settings.environment_parameters, behaviors or [subject], self._prefix)
+        self.first_look.met(of.name for of in behaviors or [subject])
         self._record(subject)
 
     def beside(self, subject: Subject) -> Self:

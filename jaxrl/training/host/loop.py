@@ -264,6 +264,7 @@ class HostLoop:
                 self.recorder.environment(result)
             for behavior, before, episodes in acted:
                 self.recorder.acted(behavior, before, episodes)
+        self.recorder.first_look.look()
 
     def evaluate(self, evaluation: Evaluation, acted: Sequence[Acted]) -> None:
         """Episodes of the deterministic policies, where their step is reached, with the policies as they are now."""

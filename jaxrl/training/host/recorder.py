@@ -139,6 +139,8 @@ class HostRecorder(Recorder):
             self._statistics[behavior.name].episodes(episodes)
             self._notice_group_rewards(behavior)
             self._notice_undecided_rewards(behavior)
+        ended = sum(len(records.returns) for records in episodes)
+        self.first_look.acted(behavior.name, behavior.step - before, ended)
         reached = due(behavior.settings, before, behavior.step)
         if reached.summary is not None:
             alone = before <= behavior.settings.max_steps and not behavior.stopped
@@ -203,6 +205,7 @@ class HostRecorder(Recorder):
 
         Also to those that have no agent in this message: ML-Agents gives them to every behavior it knows.
         """
+        self.first_look.met(map(behavior_name, result.new_specs))
         for behavior_id in result.new_specs:
             name = behavior_name(behavior_id)
             if name not in self._opened or self._opened[name].settings.self_play is None:

@@ -19,11 +19,13 @@ from jaxrl.algorithms.connected import deterministic
 from jaxrl.artifacts.checkpoint.folder import checkpoints
 from jaxrl.artifacts.checkpoint.store import read_info
 from jaxrl.artifacts.checkpoint.tree import to_arrays
+from jaxrl.artifacts.metrics.statistics import FINISHED_EPISODES
 from jaxrl.jax_envs.interface import JaxEnv, TeamActions, TeamView, advance_areas, start_areas, team_step
 from jaxrl.settings import EvaluationSettings, RunSettings, load_run_settings
 from jaxrl.settings.records import CUT
 from jaxrl.training.compiled.run import train
 from jaxrl.training.compiled.trainer import make_jitted_trainer
+from jaxrl.training.first_look import FirstLook
 from tests.artifacts.test_csv_file import rows
 from tests.helpers import make_spec, settings_of
 from tests.jax_envs.toy_jax_env import NAME, ToySettings, make_toy, quick_compilation, quick_jit
@@ -179,7 +181,10 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> py
     return caplog
 
 
-def test_a_run_evaluates_keeps_its_best_and_stops(tmp_path: Path, log: Any) -> None:
+def test_a_run_evaluates_keeps_its_best_and_stops(tmp_path: Path, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what it has decided and ended is told to the look after the first minute."""
+    looked: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(FirstLook, "acted", lambda self, *told: looked.append(told))
     ours = {"evaluation": {"interval": 500, "episodes": 20}, "keep_best": REWARD, "stop": {REWARD: 0.9}}
     with quick_compilation():
         train(run_settings(tmp_path, "run", **ours))
@@ -188,6 +193,10 @@ def test_a_run_evaluates_keeps_its_best_and_stops(tmp_path: Path, log: Any) -> N
     curves = {
         seed: {int(step): float(value) for step, tag, value in table if tag == REWARD} for seed, table in tables.items()
     }
+    finished = sum(float(v) for of in tables.values() for _, tag, v in of if tag == FINISHED_EPISODES)
+    assert {name for name, _, _ in looked} == {NAME}
+    assert sum(decisions for _, decisions, _ in looked) == checkpoints(run / NAME)[-1].step
+    assert 0 < finished <= sum(episodes for _, _, episodes in looked) <= finished + 200
     steps = list(curves[1])
     assert steps[0] == 500 and all(step % 500 == 0 for step in steps) and list(curves[2]) == steps
     assert {tag for _, tag, _ in tables[1] if tag.startswith("Evaluation/")} == {REWARD, GROUP, LENGTH, CUT}
