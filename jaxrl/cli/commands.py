@@ -40,6 +40,8 @@ _COMMANDS = {
     "zoo": "the trained policies that come with jaxrl: list them, and see what they earn",
     "import-torch": "a run of jaxrl from a checkpoint of ML-Agents (.pt), to continue or to start from",
     "export-torch": "a checkpoint of ML-Agents (.pt) from a run of jaxrl",
+    "push-to-hf": "a run as a repository of the Hugging Face Hub, with a model card",
+    "load-from-hf": "a run, of jaxrl or ML-Agents, from the Hugging Face Hub",
     "doctor": "whether this machine, and an environment, are fit for training, and what to do where not",
     "completion": "what a shell needs to complete jaxrl's commands and flags",
     "plugins": "list what configurations can name, of jaxrl and of installed packages",
