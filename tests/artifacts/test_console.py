@@ -14,7 +14,7 @@ from jaxrl.artifacts.metrics import statistics as metrics
 from jaxrl.artifacts.metrics.console import lesson_texts, listing, setup_logging, summary_line
 from jaxrl.artifacts.metrics.progress import ProgressBar, progress_text
 from jaxrl.artifacts.metrics.statistics import StatsAggregator, Summary
-from jaxrl.settings import RunSettings
+from jaxrl.settings import Curriculum
 from jaxrl.types import Aggregation
 
 
@@ -56,9 +56,9 @@ def test_the_line_is_that_of_ml_agents():
 def test_lessons_stand_behind_the_line():
     lesson = {"value": 0.0, "completion_criteria": {"behavior": "B", "measure": "progress", "threshold": 0.5}}
     lessons = [{"name": name, **lesson} for name in ("Easy", "Middle", "Hard")]
-    written = {"wall": {"curriculum": lessons}, "gravity": 9.8, "door": {"curriculum": lessons[:1]}}
-    parameters = RunSettings.model_validate({"environment_parameters": written}).environment_parameters
-    seeds = [{metrics.lesson_tag(name): Summary.of(number) for name in written} for number in (1.0, 1.0)]
+    wall, door = (Curriculum.model_validate({"curriculum": lessons[:count]}) for count in (3, 1))
+    parameters = {"wall": wall, "gravity": 9.8, "door": door}
+    seeds = [{metrics.lesson_tag(name): Summary.of(1.0) for name in parameters}] * 2
     assert lesson_texts(parameters, seeds) == ["Lesson of wall: 2 of 3 (Middle)"]
     seeds[1] = {metrics.lesson_tag("wall"): Summary.of(2.0)}
     assert lesson_texts(parameters, [*seeds, {}]) == ["Lesson of wall: 2 to 3 of 3"]
