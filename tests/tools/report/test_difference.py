@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from jaxrl.artifacts.checkpoint import store
+from jaxrl.artifacts.metrics.statistics import STEPS_PER_SECOND
 from jaxrl.artifacts.versions import versions
 from jaxrl.cli import main
 from jaxrl.torch.writing import Ordered, write_torch_file
-from tests.tools.report.report_folders import write_run
+from tests.tools.report.report_folders import write_events, write_run
 
 
 def state(**changes):
@@ -92,6 +93,13 @@ def test_seeds_are_told_apart(tmp_path, capsys):
     code, lines = diff(capsys, first, second)
     assert code == 1 and lines[2].startswith("statistics: Walker, seed 0: first at step 2000")
     assert lines[3] == "parameters: none were compared, neither run has a checkpoint"
+
+
+def test_measured_times_are_no_difference(tmp_path, first, capsys):
+    other = run(tmp_path, "other")
+    for path, speed in ((first, 10.0), (other, 20.0)):
+        write_events(path / "Walker", {1000: speed}, STEPS_PER_SECOND)
+    assert diff(capsys, first, other) == (0, EQUAL)
 
 
 def test_a_run_without_curves_is_named_and_unitys_files_are_passed_over(tmp_path, first, capsys):
