@@ -1,7 +1,7 @@
-"""What Unity's ML-Agents package (4.x) checks of a model before it uses it.
+"""Checks a model as Unity's ML-Agents package (4.x) does before it uses it.
 
-The model is run once on zero inputs, as Unity does. `examine` takes any model, also those of ML-Agents, and says what
-was looked at, well or not; `check_contract` says what is wrong with a file that jaxrl has written.
+The model is run once on zero inputs, as Unity does. `examine` takes any model, also of ML-Agents, and reports every
+check, passed or not; `check_contract` reports the faults of a file that jaxrl has written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PER_AGENT = ("continuous_actions", "discrete_actions", "recurrent_out")
 Shapes = dict[str, list[int | str]]
 """Of the inputs by name; the first axis is that of agents."""
 LARGEST = 2**29
-"""Bytes of a model; policies have some millions."""
+"""Largest size of a model in bytes; policies have some millions."""
 _EXPORT = "export it with ML-Agents 0.28 or later, or with jaxrl"
 NN = "is a model of Barracuda (.nn), not of ONNX; Unity's packages from 3.0 on do not read it"
 NN_REMEDY = "give the .onnx of the same training, or train anew: files of a later ML-Agents, and of jaxrl, are .onnx"
@@ -46,10 +46,9 @@ _WARNING, _REFUSED = Outcome.WARNING, Outcome.REFUSED
 
 
 def examine(path: Path, spec: BehaviorSpec | None = None) -> list[Finding]:
-    """All that Unity looks at, in its order, and what its engines make of the operators.
+    """Make all checks of Unity, in its order, and check the operators against its engines.
 
-    `spec`: of the behavior that is to use the model; None: what can only be compared with one stays open.
-
+    `spec`: of the behavior that is to use the model; None: comparisons with a spec stay open.
     Raises ArtifactError where there is no file to look at.
     """
     if not path.is_file():
@@ -58,10 +57,10 @@ def examine(path: Path, spec: BehaviorSpec | None = None) -> list[Finding]:
         return [Finding("file", _REFUSED, f"{path}: {NN}", NN_REMEDY)]
     try:
         model = onnx.load_model_from_string(read_regular(path, LARGEST))
-        found = [*weight_findings(model), *operator_findings(model)]
+        findings = [*weight_findings(model), *operator_findings(model)]
     except (OSError, DecodeError, ValueError, TypeError, IndexError, RecursionError) as error:
         return [Finding("file", _REFUSED, f"{path}: cannot be read as ONNX: {_line(error)}", "give an .onnx file")]
-    return [*contract(path, spec), *found]
+    return [*contract(path, spec), *findings]
 
 
 def _line(error: Exception) -> str:
@@ -69,12 +68,12 @@ def _line(error: Exception) -> str:
 
 
 def check_contract(path: Path, spec: BehaviorSpec) -> list[str]:
-    """What Unity would reject or warn about, one line each; empty when the file fits the behavior."""
+    """Return reasons why Unity would reject or warn of the file, one line each; empty when it fits the behavior."""
     return [finding.text for finding in contract(path, spec) if finding.outcome in (_WARNING, _REFUSED)]
 
 
 def contract(path: Path, spec: BehaviorSpec | None) -> list[Finding]:
-    """Inputs, version, memory and outputs. A check without a finding of its own has one that all is well."""
+    """Check inputs, version, memory and outputs. A check without a finding of its own has one that all is well."""
     try:
         session = open_session(str(path))
     except RuntimeErrors as error:
@@ -107,7 +106,8 @@ def _version_by_names(inputs: Shapes) -> int | None:
 
 
 def _batch_findings(session: onnxruntime.InferenceSession, outputs: Outputs) -> Iterator[Finding]:
-    """Unity asks for all agents of a behavior at once, so that the number of rows must be open, and kept."""
+    """Yield findings about the batch: Unity asks for all agents at once, so the number of rows must be open, and kept.
+    """
     fixed = [node.name for node in session.get_inputs() if node.shape and isinstance(node.shape[0], int)]
     remedy = "leave the first axis of every input open (dynamic_axes of torch.onnx.export)"
     if fixed:
@@ -129,7 +129,7 @@ def _or_ok(found: list[Finding] | Iterator[Finding], check: str, text: str) -> l
 
 
 def _input_findings(inputs: Shapes, spec: BehaviorSpec | None, version: float | None) -> Iterator[Finding]:
-    """Each sensor needs an input of its shape; discrete actions need masks."""
+    """Yield findings about inputs: each sensor needs an input of its shape; discrete actions need masks."""
     if spec is None:
         yield from _inputs_without_spec(inputs, version)
         return
@@ -174,7 +174,7 @@ def _version_findings(outputs: Outputs) -> Iterator[Finding]:
 
 
 def _memory_findings(outputs: Outputs, inputs: Shapes) -> Iterator[Finding]:
-    """Memory needs its input and output, [batch, 1, memory_size], and version 3."""
+    """Yield findings about memory, which needs input and output [batch, 1, memory_size], and version 3."""
     memory = _number(outputs, "memory_size")
     if memory is None:
         yield Finding("memory", _REFUSED, "output 'memory_size' is missing, expected 0 without memory", _EXPORT)
@@ -196,7 +196,7 @@ def _memory_findings(outputs: Outputs, inputs: Shapes) -> Iterator[Finding]:
 
 
 def _action_findings(outputs: Outputs, inputs: Shapes, spec: BehaviorSpec | None) -> Iterator[Finding]:
-    """Sampled, deterministic and shape outputs of each kind of action that the behavior has."""
+    """Yield findings about sampled, deterministic and shape outputs of each kind of action that the behavior has."""
     if spec is None:
         yield from _actions_without_spec(outputs, inputs)
         return
@@ -215,7 +215,7 @@ def _action_findings(outputs: Outputs, inputs: Shapes, spec: BehaviorSpec | None
 
 
 def _actions_without_spec(outputs: Outputs, inputs: Shapes) -> Iterator[Finding]:
-    """What the model says of itself has to agree."""
+    """Yield findings where the model's own statements about actions disagree."""
     kinds = [kind for kind in KINDS if f"{kind}_actions" in outputs]
     if not kinds:
         yield Finding("actions", _REFUSED, "neither 'continuous_actions' nor 'discrete_actions' is an output", _EXPORT)
@@ -254,11 +254,11 @@ def _kind_findings(outputs: Outputs, kind: str, sizes: list[int]) -> Iterator[Fi
 
 
 def _number(outputs: Outputs, name: str) -> float | None:
-    """A constant output as a number; None where it is missing."""
-    found = outputs.get(name)
-    if found is None or not found.size or not np.issubdtype(found.dtype, np.number):
+    """Return a constant output as a number; None where it is missing."""
+    value = outputs.get(name)
+    if value is None or not value.size or not np.issubdtype(value.dtype, np.number):
         return None
-    return float(found.ravel()[0])
+    return float(value.ravel()[0])
 
 
 def _listed(shapes: Shapes) -> str:
@@ -268,5 +268,5 @@ def _listed(shapes: Shapes) -> str:
 def _actions(outputs: Outputs) -> str:
     sizes = (outputs.get(f"{kind}_action_output_shape") for kind in KINDS)
     pairs = zip(KINDS, sizes, strict=True)
-    numbers = ((kind, found.ravel()) for kind, found in pairs if found is not None)
-    return ", ".join(f"{kind} {[int(n) if np.isfinite(n) else n for n in found]}" for kind, found in numbers)
+    numbers = ((kind, size.ravel()) for kind, size in pairs if size is not None)
+    return ", ".join(f"{kind} {[int(n) if np.isfinite(n) else n for n in size]}" for kind, size in numbers)

@@ -1,4 +1,4 @@
-"""What a policy of ML-Agents sees, from its ONNX file: shapes of observations, and which of them are goals.
+"""Reads the observations of a policy of ML-Agents from its ONNX file: their shapes, and which of them are goals.
 
 The file says no more about a sensor than its number and shape. The rank tells what it is: 1 numbers, 2 entities, 3 an
 image. A goal is what feeds the network that makes the weights of the last hidden layer.
@@ -28,7 +28,7 @@ _AXES = {
 
 
 def observations_of(path: Path) -> tuple[ObservationSpec, ...]:
-    """The sensors of a policy that ML-Agents exported, called obs_0, obs_1 ... as its inputs.
+    """Return the sensors of a policy that ML-Agents exported, called obs_0, obs_1 ... as its inputs.
 
     Raises ArtifactError where the file is no such model.
     """
@@ -36,19 +36,19 @@ def observations_of(path: Path) -> tuple[ObservationSpec, ...]:
         graph = onnx.load(path, load_external_data=False).graph
     except (OSError, DecodeError) as error:
         raise ArtifactError(f"{path}: cannot be read as an ONNX model ({error})") from error
-    found = {
+    shapes = {
         int(match[1]): tuple(axis.dim_value for axis in node.type.tensor_type.shape.dim[1:])  # without the batch
         for node in graph.input
         if (match := _INPUT.fullmatch(node.name))
     }
-    if sorted(found) != list(range(len(found))) or not found:
+    if sorted(shapes) != list(range(len(shapes))) or not shapes:
         names = ", ".join(node.name for node in graph.input) or "none"
         raise ArtifactError(
             f"{path}: its inputs are {names}, expected obs_0, obs_1 ... as ML-Agents 0.27 and later name them; give "
             "the environment (--env) instead"
         )
     goals = _goals(path, graph)
-    return tuple(sensor_of(path, f"obs_{i}", found[i], goal=i in goals) for i in range(len(found)))
+    return tuple(sensor_of(path, f"obs_{i}", shapes[i], goal=i in goals) for i in range(len(shapes)))
 
 
 def sensor_of(path: Path, name: str, shape: tuple[Any, ...], *, goal: bool = False) -> ObservationSpec:
@@ -60,7 +60,7 @@ def sensor_of(path: Path, name: str, shape: tuple[Any, ...], *, goal: bool = Fal
 
 
 def _goals(path: Path, graph: onnx.GraphProto) -> set[int]:
-    """Numbers of the observations that reach the hyper network; none where there is no such network."""
+    """Return numbers of the observations that reach the hyper network; none where there is no such network."""
     weights = {name for tensor in graph.initializer if _HYPER_NETWORK.fullmatch(name := tensor.name)}
     if not weights:
         return set()
