@@ -24,7 +24,7 @@ from jaxrl.cli.leaving import leaving_at_once
 from jaxrl.cli.shipped import beside, is_shipped, made_for, named
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.envs.address import is_compiled
-from jaxrl.settings import RunSettings, load_run_settings, with_drawn_seed, with_seed
+from jaxrl.settings import RunSettings, load_run_settings, with_drawn_seed
 from jaxrl.training.checks import check_hosts, check_run
 from jaxrl.training.host.launch import launched
 from jaxrl.training.hosts import Hosts, Place, place_of, settings_text
@@ -65,7 +65,7 @@ def run(given: argparse.Namespace) -> int:
     console = rich.get_console()
     place = place_of(*(getattr(given, name, None) for name in ("hosts", "host_id", "host_count")))
     with leaving_at_once():
-        settings = _checked(given, console)
+        settings = _checked(given, console, place)
     if place is not None:
         return _train_with_others(place, settings, console)
     with Interrupt() as interrupt:
@@ -77,7 +77,7 @@ def run(given: argparse.Namespace) -> int:
     return interrupt.exit_code
 
 
-def _checked(given: argparse.Namespace, console: rich.console.Console) -> RunSettings:
+def _checked(given: argparse.Namespace, console: rich.console.Console, place: Place | None) -> RunSettings:
     """The settings of the run. Nothing is written or started."""
     setup_logging(console, debug=getattr(given, "debug", False))
     for flag in flags.removed_flags(given):
@@ -88,12 +88,14 @@ def _checked(given: argparse.Namespace, console: rich.console.Console) -> RunSet
     settings = load_run_settings(config, overrides, HYPERPARAMETER_TYPES, strict=hasattr(given, flags.STRICT))
     given.debug = settings.debug
     setup_logging(console, debug=settings.debug)
+    if place is not None:
+        check_hosts(settings)
     check_run(settings, config or "command line")
     _log.info(version_line())
     if settings.env_settings.env_path is None:
         _log.info(NO_ENVIRONMENT, settings.env_settings.timeout_wait)
     device = settings.torch_settings.device
-    if device is not None and given.hosts is None:  # one that may not be there; to look for it imports JAX
+    if device is not None and place is None:  # one that may not be there; to look for it imports JAX
         choose_device(device)
     return settings
 
@@ -142,8 +144,7 @@ def _train_on_host(settings: RunSettings, console: rich.console.Console, interru
 
 
 def _train_with_others(place: Place, settings: RunSettings, console: rich.console.Console) -> int:
-    """One of several processes that train one run; the exit code."""
-    check_hosts(settings)
+    """Train one compiled run as one of several processes; return the exit code."""
     with Hosts(place, settings_text(version_line(), settings.model_dump(mode="json"))) as hosts:
         with leaving_at_once(), _importing():
             hosts.start_jax()
@@ -156,26 +157,10 @@ def _train_with_others(place: Place, settings: RunSettings, console: rich.consol
         with Interrupt() as interrupt:
             hosts.watch(interrupt)
             enable_compilation_cache()
-            if is_compiled(settings.env_settings.env_path):
-                with _importing():
-                    from jaxrl.training.compiled.run import train
-                train(settings, console=console, interrupt=interrupt)
-            else:
-                _train_together(settings, console, interrupt)
+            with _importing():
+                from jaxrl.training.compiled.run import train
+            train(settings, console=console, interrupt=interrupt)
     return interrupt.exit_code
-
-
-def _train_together(settings: RunSettings, console: rich.console.Console, interrupt: Interrupt) -> None:
-    """Environments of this host, and a learner that is that of all."""
-    with _importing():
-        from jaxrl.training.host.run import train
-        from jaxrl.training.host.together import Together, settings_here
-        from jaxrl.training.spread import told
-    together = Together(settings)
-    settings = with_seed(settings, told(lambda: with_drawn_seed(settings).env_settings.seed))
-    place = {"host": together.index, "hosts": together.count}
-    with settings_here(settings) as own, launched(own, interrupt, **place) as started:
-        train(own, console=console, started=started, together=together)
 
 
 def _train_compiled(settings: RunSettings, console: rich.console.Console, interrupt: Interrupt) -> None:

@@ -106,32 +106,14 @@ def check_compiled(settings: RunSettings) -> None:
 
 
 def check_hosts(settings: RunSettings) -> None:
-    """Raise SettingsError for what several hosts that learn as one (`host.together`) do not do."""
-    if is_compiled(settings.env_settings.env_path):
-        return
-    problem = next(_not_together(settings), None)
-    if problem is not None:
-        raise SettingsError(f"{problem} beside --hosts; a compiled run (--env jax:NAME) takes more, one host takes all")
-
-
-def _not_together(settings: RunSettings) -> Iterator[str]:
-    options, environment = settings.checkpoint_settings, settings.env_settings
-    if environment.env_path is None:
-        yield "env_settings.env_path: got the Unity Editor, which is one environment: expected a build (--env=PATH)"
-    for key in ("inference", "exact"):
-        if getattr(options, key):
-            yield f"checkpoint_settings.{key}: got true, expected false"
-    if settings.callbacks:
-        yield f"callbacks: got {', '.join(settings.callbacks)}, expected none"
-    for where, behavior in settings.every_behavior():
-        if behavior.self_play is not None:
-            yield f"{where}.self_play: got a section, expected null"
-        if behavior.threaded:
-            yield f"{where}.threaded: got true, expected false"
-        if behavior.places is not None:
-            yield f"{where}.hyperparameters.share_policy: got false, expected true"
-        if getattr(behavior.hyperparameters, "save_replay_buffer", False):
-            yield f"{where}.hyperparameters.save_replay_buffer: got true, expected false"
+    """Raise SettingsError if --hosts is given with an environment of the host loop, whose learner is one process."""
+    path = settings.env_settings.env_path
+    if not is_compiled(path):
+        raise SettingsError(
+            f"--hosts: got {'the Unity Editor' if path is None else f'--env {path}'}, expected an environment that is "
+            "compiled with the learner (--env jax:NAME). Leave --hosts out, and start more environments on this "
+            "machine (--num-envs) or on several (--workers ray://HOST:PORT); see docs/clusters.md"
+        )
 
 
 def check_resume(settings: RunSettings) -> None:

@@ -1,4 +1,4 @@
-"""Several processes that train one run together: how they find each other, and how all of them end.
+"""Several processes that train one compiled run together: how they find each other, and how all of them end.
 
 JAX makes their devices one (`jax.distributed`) and knows nothing of Ctrl-C, of a host that fails while it writes, or of
 who is gone: a collective whose partner was killed may wait for ever. So each host keeps a connection to host 0, on

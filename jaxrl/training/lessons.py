@@ -165,14 +165,11 @@ class Lessons:
             if criteria is None or number + 1 == len(stages) or criteria.behavior not in progress:
                 continue
             if self._over(name, criteria, progress[criteria.behavior]):
-                changes.append(self._begin(name, number + 1))
+                self._numbers[name], stage = number + 1, stages[number + 1]
+                changes.append(LessonChange(name, number + 1, stage.name, stage.value, criteria.require_reset))
         if changes:
             self.forget()
         return changes
-
-    def follow(self, numbers: Mapping[str, int]) -> list[LessonChange]:
-        """Be in these lessons, by parameter, which others have judged; those that begin."""
-        return [self._begin(name, number) for name, number in numbers.items() if number != self._numbers[name]]
 
     def forget(self) -> None:
         """No episode has ended and nothing was reported yet; smoothed measures stay."""
@@ -221,12 +218,6 @@ class Lessons:
                     kept[name].extend(map(float, found[key][: kept[name].maxlen]))
             if name in self._returns and "elo" in found:
                 self._elos[name] = float(found["elo"])
-
-    def _begin(self, name: str, number: int) -> LessonChange:
-        before = self._present(name).criteria
-        self._numbers[name], stage = number, self._stages[name][number]
-        anew = before is not None and before.require_reset
-        return LessonChange(name, number, stage.name, stage.value, anew)
 
     def _present(self, name: str) -> Stage:
         return self._stages[name][self._numbers[name]]

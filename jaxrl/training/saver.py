@@ -285,8 +285,7 @@ def resumed_store(
 def tell_empty(name: str, settings: BehaviorSettings, why: str = "") -> None:
     """Say that a behavior forgets what was stored."""
     key = "save_replay_buffer"
-    keeps = hasattr(settings.hyperparameters, key) and jax.process_count() == 1  # hosts that learn as one keep none
-    advice = f" (hyperparameters.{key} keeps it)" if keeps and not why else why
+    advice = f" (hyperparameters.{key} keeps it)" if hasattr(settings.hyperparameters, key) and not why else why
     log.info("%s: the replay begins empty%s.", name, advice)
 
 

@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding
 
 from jaxrl.artifacts.checkpoint.tree import is_key
 
-_ROOM = 1024  # bytes by which what processes say grows
+_ROOM = 1024  # bytes; texts that process 0 sends are padded to a multiple
 
 
 def writes() -> bool:
@@ -34,19 +34,13 @@ def agreed(number: int) -> int:
 
 
 def told(found: Callable[[], Any]) -> Any:
-    """What `found` gives in process 0, plain JSON values, in all; only there it is called."""
-    return found() if jax.process_count() == 1 else of_each(found() if writes() else None)[0]
-
-
-def of_each(mine: Any) -> list[Any]:
-    """What each process says, plain JSON values, by its number; all of them call it."""
+    """Return the plain JSON values that `found` gives in process 0, in all; only there it is called."""
     if jax.process_count() == 1:
-        return [json.loads(json.dumps(mine))]
-    text = np.frombuffer(json.dumps(mine).encode(), np.uint8)
-    sizes = np.asarray(multihost_utils.process_allgather(np.int32(text.size))).tolist()
-    room = -(-max(sizes) // _ROOM) * _ROOM  # a gather is compiled for each size
-    texts = np.asarray(multihost_utils.process_allgather(np.pad(text, (0, room - text.size))))
-    return [json.loads(said[:size].tobytes()) for said, size in zip(texts, sizes, strict=True)]
+        return found()
+    text = np.frombuffer(json.dumps(found()).encode(), np.uint8) if writes() else np.zeros(0, np.uint8)
+    size = agreed(text.size)
+    room = -(-size // _ROOM) * _ROOM  # a broadcast is compiled for each size
+    return json.loads(multihost_utils.broadcast_one_to_all(np.pad(text, (0, room - text.size)))[:size].tobytes())
 
 
 def of_first(tree: Any) -> Any:

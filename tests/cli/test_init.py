@@ -99,6 +99,6 @@ def test_a_run_by_name(tmp_path, capsys):
 def test_without_an_environment_it_says_what_it_waits_for():
     given = argparse.Namespace(config=None, **{"env_settings.timeout_wait": 3.0})
     printed = io.StringIO()
-    train._checked(given, Console(file=printed, width=400))
+    train._checked(given, Console(file=printed, width=400), None)
     text = printed.getvalue()
     assert "waiting for the Unity Editor for up to 3 s" in text and "jaxrl train dungeon_escape" in text

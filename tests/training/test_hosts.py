@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from jaxrl.cli import main
 from jaxrl.training.hosts import HostsError, place_of, settings_text
 from jaxrl.training.interrupt import _FIRST
 from tests.trainer import free_ports
@@ -240,6 +241,32 @@ def test_flags_that_do_not_fit_together_are_refused(given: Any, text: str) -> No
     with pytest.raises(HostsError, match=text):
         place_of(*given)
     assert place_of(None, None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment"),
+    [
+        (["--env", "player:basic"], "--env player:basic"),
+        (["--env", "gymnasium:CartPole-v1", "--num-envs", "2"], "--env gymnasium:CartPole-v1"),
+        ([], "the Unity Editor"),
+    ],
+)
+@pytest.mark.parametrize(
+    "place", [["127.0.0.1:1", "--host-id", "0", "--host-count", "2"], ["auto"]], ids=["two", "auto"]
+)
+def test_the_host_loop_takes_no_hosts(
+    tmp_path: Path, capsys: Any, monkeypatch: Any, flags: list[str], environment: str, place: list[str]
+) -> None:
+    """Said before anything is written, listened at or looked for; also before demonstrations are read."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("jaxrl.training.hosts.GATHER_SECONDS", 0.1)
+    cloned = "behavioral_cloning: {demo_path: nowhere.demo}"
+    Path("c.yaml").write_text(f"default_settings: {{trainer_type: ppo, {cloned}}}\n")
+    assert main(["train", "c.yaml", "--hosts", *place, *flags]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"--hosts: got {environment}, expected an environment that is compiled with the learner" in said
+    assert "(--env jax:NAME)" in said and "(--num-envs)" in said and "(--workers ray://HOST:PORT)" in said
+    assert "nowhere.demo" not in said and [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
 
 
 def test_only_where_results_lie_may_differ() -> None:

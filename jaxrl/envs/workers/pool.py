@@ -49,7 +49,6 @@ class EnvPool:
         wait: until they are built; else `ready` does.
         limits: of restarts, for each worker; None: nobody is started again.
         restart_bad_data: start anew also after data of an agent that cannot be used; else that is an error.
-        first_number: of the first worker among those of all hosts: it decides what samplers draw.
 
     Raises:
         EnvironmentFailure: an environment could not be built; all workers are closed.
@@ -69,12 +68,10 @@ class EnvPool:
         wait: bool = True,
         limits: RestartLimits | None = None,
         restart_bad_data: bool = False,
-        first_number: int = 0,
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs: got {num_envs}, expected at least 1")
         self.num_envs = num_envs
-        self._first_number = first_number
         # All that were sent, by worker; None: nobody has been reset.
         self._parameters: list[dict[str, ParameterValue]] | None = None
         self._inbox = Inbox()
@@ -227,7 +224,7 @@ class EnvPool:
 
     def _note(self, parameters: Mapping[str, ParameterValue]) -> list[dict[str, ParameterValue]]:
         """Return what each worker is told of these parameters, and remember it for those that are started again."""
-        told = [of_worker(parameters, self._first_number + number) for number in range(self.num_envs)]
+        told = [of_worker(parameters, number) for number in range(self.num_envs)]
         before = self._parameters or [{}] * self.num_envs
         self._parameters = [old | new for old, new in zip(before, told, strict=True)]
         return told

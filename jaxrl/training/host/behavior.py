@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +20,6 @@ from jaxrl.training.host.learner import Learner, LearnerPrograms
 from jaxrl.training.host.paged_buffer import wanted_of
 from jaxrl.training.host.team_policy import KindPolicy
 from jaxrl.training.host.threaded import ThreadedLearner
-from jaxrl.training.host.together import JoinedLearner, Together
 from jaxrl.training.memory import check_store
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
@@ -109,15 +107,6 @@ class Behavior(NamedTuple):
         self.actor.policy, collector = self.learner.policy, self.collector
         collector.decisions = max(collector.decisions, decisions)  # of a team, those of whichever kind has most
 
-    def begin_as_first(self, together: Together) -> None:
-        """Continue from what host 0 has restored or was initialized with."""
-        assert isinstance(self.learner, JoinedLearner)
-        state, step, decisions = together.share(self.learner.state, self.step, self.decisions)
-        self.restore(state, step=step, decisions=decisions)
-        self.learner.begin_at(step)
-        if self.collector.paged is not None:  # by other weights
-            self.collector.discard()
-
     def begin_anew(self) -> None:
         """Nothing has been collected yet, as after `restore` of what a checkpoint of this moment holds."""
         state = self.state.replace(step=jnp.int32(min(self.step, LARGEST_STEP)))
@@ -164,7 +153,7 @@ class Behavior(NamedTuple):
 
         The step goes on also when the behavior is done: it counts what was decided, as in ML-Agents.
         """
-        self.learner.decided(finished)
+        self.learner.step += finished
         self.learner.tell_ready()
 
     def may_learn(self) -> bool:
@@ -185,19 +174,12 @@ class Behavior(NamedTuple):
         """Learn no more, as if max_steps were passed."""
         self.learner.stopped = True
 
-    @property
-    def collected(self) -> tuple[int, int]:
-        """How much has been collected, and what it has to pass to be learned from, or forgotten (as ML-Agents)."""
+    def due(self) -> bool:
+        """Return whether enough was collected to learn from or to discard (as ML-Agents, more than asked for)."""
         actor = self.collector
         if self.training and self.settings.count_by == "env_steps":
-            return actor.env_steps, self.learner.algorithm.collect_size - 1
-        return actor.fresh, actor.keeps
-
-    def due(self) -> bool:
-        """Whether enough has been collected, or no room is left."""
-        had, wanted = self.collected
-        counted = self.collector.fresh > 0 or self.settings.count_by != "env_steps" or not self.training
-        return counted and (self.collector.full or had > wanted)
+            return actor.fresh > 0 and (actor.full or actor.env_steps >= self.learner.algorithm.collect_size)
+        return actor.full or actor.fresh > actor.keeps
 
     def learn(self) -> dict[str, float]:
         """What was collected is learned from, or kept for later; the actor goes on with the new policy.
@@ -225,18 +207,15 @@ def make_behavior(
     training: bool,
     areas: int = 1,
     environment: EnvironmentSettings = USUAL,
-    together: Together | None = None,
 ) -> Behavior:
-    """A fresh learner and its actor, of one host or of several `together`. The key is consumed.
+    """Return a fresh learner and its actor. The key is consumed.
 
     Of `areas` that step alike, in all workers, each gives its share where `collect_size` counts environment steps.
     Raises SettingsError where there is no memory for what the algorithm stores.
     """
     check_store(name, algorithm, settings)
-    threaded = settings.threaded and training
-    shared = None if together is None else partial(JoinedLearner, together)
-    kind = shared or (ThreadedLearner if threaded else Learner)
-    learner = kind(name, spec, settings, algorithm, programs.learner, key, training=training)
+    learns = ThreadedLearner if settings.threaded and training else Learner
+    learner = learns(name, spec, settings, algorithm, programs.learner, key, training=training)
     wanted = wanted_of(settings, algorithm.collect_size, areas=areas, learned=training)
     actor = ActingPolicy(
         name,

@@ -22,7 +22,6 @@ from jaxrl.training.host.policies import Policies
 from jaxrl.training.host.programs import compile_programs, key_of
 from jaxrl.training.host.recorder import HostRecorder
 from jaxrl.training.host.team import Gathering, Kind, make_team_of
-from jaxrl.training.host.together import Together
 from jaxrl.training.host.updates import Updates
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.saver import tell_unexportable
@@ -43,7 +42,6 @@ class Behaviors(dict[str, Behavior]):
 
     Args:
       workers: number of environments.
-      together: the hosts that learn as one.
     """
 
     def __init__(
@@ -53,10 +51,8 @@ class Behaviors(dict[str, Behavior]):
         updates: Updates,
         workers: int,
         interrupt: Interrupt,
-        together: Together | None = None,
     ) -> None:
         super().__init__()
-        self._together = together
         self._settings = settings
         self._interrupt = interrupt
         self._recorder = recorder
@@ -80,7 +76,6 @@ class Behaviors(dict[str, Behavior]):
           ConnectorError: a connector does not fit its observations or actions.
           UnsupportedObservationError: no encoder reads one of its sensors.
           CheckpointError: resume or initialize, and the checkpoint does not fit.
-          HostsError: several hosts learn together, and one of them replays.
           KeyboardInterrupt: many take minutes to make, and nothing is under way yet.
         """
         met: dict[str, tuple[BehaviorSpec, str]] = {}
@@ -164,14 +159,8 @@ class Behaviors(dict[str, Behavior]):
         Raises SettingsError if the behavior is not configured, ConnectorError or UnsupportedObservationError.
         """
         kind = self._kind(name, spec, settings, behavior_id)
-        return make_behavior(
-            name,
-            *kind,
-            training=self._training,
-            areas=self._areas,
-            environment=self._settings.env_settings,
-            together=self._together,
-        )
+        environment = self._settings.env_settings
+        return make_behavior(name, *kind, training=self._training, areas=self._areas, environment=environment)
 
     @property
     def _training(self) -> bool:
@@ -211,8 +200,7 @@ class Behaviors(dict[str, Behavior]):
         kinds = self._gathering.add(team, name, self._kind(name, spec, behavior_id=behavior_id))
         if kinds is None:
             return {}
-        environment = self._settings.env_settings
-        made = make_team_of(team, kinds, areas=self._areas, environment=environment, hosts=self._together)
+        made = make_team_of(team, kinds, areas=self._areas, environment=self._settings.env_settings)
         self.policies.gather(team, made)
         return {behavior.name: behavior for behavior in made.behaviors}
 
@@ -230,8 +218,6 @@ class Behaviors(dict[str, Behavior]):
         if alike not in self._programs:
             algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
             algorithm = algorithm if self._training else without_learning(algorithm)
-            if self._together is not None:
-                algorithm = self._together.share_of(algorithm)
             self._programs[alike] = algorithm, compile_programs(algorithm, settings.segment_limit)
         return self._programs[alike]
 

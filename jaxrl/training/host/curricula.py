@@ -21,15 +21,12 @@ PATIENCE = 100
 
 
 class Curricula:
-    """The lessons of a run, which go on as they are judged; those of an evaluation stay as they are.
+    """The lessons of a run, which go on as they are judged; those of an evaluation stay as they are."""
 
-    `judges`: False on a host that follows what another one has judged.
-    """
-
-    def __init__(self, settings: RunSettings, recorder: HostRecorder, *, judges: bool = True) -> None:
+    def __init__(self, settings: RunSettings, recorder: HostRecorder) -> None:
         self.lessons = recorder.lessons
         self._recorder = recorder
-        self._goes_on = judges and not settings.checkpoint_settings.inference
+        self._goes_on = not settings.checkpoint_settings.inference
         self._ended: dict[str, int] = {}  # agents' episodes, by behavior
         self._heard: set[str] = set()  # tags of statistics, those that were missed too
         for line in self.lessons.lines():
@@ -60,11 +57,10 @@ class Curricula:
         self._hear(results, over, reported)
         self._miss()
         progress = {name: behavior.step / behavior.settings.max_steps for name, behavior in behaviors.items()}
-        return _told([change for _ in results for change in self.lessons.advance(progress)])
-
-    def follow(self, numbers: Mapping[str, int]) -> list[LessonChange]:
-        """The lessons that another host has come to, as of `look`."""
-        return _told(self.lessons.follow(numbers))
+        changes = [change for _ in results for change in self.lessons.advance(progress)]
+        for change in changes:
+            log.info("%s%s", change.line, " All environments begin anew." if change.require_reset else "")
+        return changes
 
     def _hear(
         self, results: Sequence[EnvMessage], over: Sequence[Episode], reported: Sequence[tuple[str, float]]
@@ -92,9 +88,3 @@ class Curricula:
                     "tag. Reported were: %s.",
                     path, criteria.measure, PATIENCE, ", ".join(sorted(self._heard - {criteria.measure})) or "none",
                 )  # fmt: skip
-
-
-def _told(changes: list[LessonChange]) -> list[LessonChange]:
-    for change in changes:
-        log.info("%s%s", change.line, " All environments begin anew." if change.require_reset else "")
-    return changes

@@ -204,7 +204,7 @@ class Evaluation:
         resets: in this evaluation so far, after which others begin.
         """
         if self._pool is None:
-            self._pool = evaluation_pool(self._settings, options.seed, jax.process_count())
+            self._pool = evaluation_pool(self._settings, options.seed)
             with self._interrupt.waiting():
                 self._pool.ready()
         kind, _ = parse_address(self._settings.env_settings.env_path)

@@ -24,15 +24,12 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def launched(
-    settings: RunSettings, interrupt: Interrupt | None = None, *, host: int = 0, hosts: int = 1
-) -> Iterator[tuple[Interrupt, EnvPool]]:
+def launched(settings: RunSettings, interrupt: Interrupt | None = None) -> Iterator[tuple[Interrupt, EnvPool]]:
     """Take over Ctrl-C, claim the run's folder, and start the environments; `EnvPool.ready` waits for them.
 
     Comes before JAX is imported: a player takes as long to start as the learner. Closes the environments at the end.
     `interrupt`: of a process that does nothing else; after a signal it then ends there if XLA still compiles. Without
-    one, signals belong to this run while it goes on. `host` of `hosts`: each has `num_envs` workers, whose numbers, and
-    so seeds, ports and logs, go on from those of the host before.
+    one, signals belong to this run while it goes on.
 
     Raises:
       RunFolderError, RunLockedError: the folder cannot be used as asked. Nothing was written or started.
@@ -42,7 +39,7 @@ def launched(
     """
     options, environment = settings.checkpoint_settings, settings.env_settings
     check_writers(settings.record_settings)
-    check_evaluation(settings, hosts)
+    check_evaluation(settings)
     folder, evaluates = RunFolder(options.results_dir, options.run_id), only_evaluates(options)
     with ExitStack() as stack:
         signals = interrupt or stack.enter_context(Interrupt())
@@ -50,21 +47,20 @@ def launched(
         stack.enter_context(folder.claimed(options, starts))
         folder.check_sources(options, [behavior.init_path for _, behavior in settings.every_behavior()])
         with _log_folder(folder, kept=not evaluates) as logs:
-            factory = partial(_numbered, make_factory(settings, str(logs)), host * environment.num_envs)
+            factory = make_factory(settings, str(logs))
             if environment.workers != PROCESSES:
                 from jaxrl.envs.workers.ray_handle import connect
 
                 connect(environment.workers)  # before anything is written
             if not evaluates:
                 folder.prepare()
-            pool = make_pool(settings, factory, environment.num_envs, first_number=host * environment.num_envs)
-            with pool:
+            with make_pool(settings, factory, environment.num_envs) as pool:
                 yield signals, pool
     if interrupt is not None and interrupt.requested:
         leave_if_busy(interrupt.exit_code)
 
 
-def make_pool(settings: RunSettings, factory: EnvFactory, workers: int, *, first_number: int = 0) -> EnvPool:
+def make_pool(settings: RunSettings, factory: EnvFactory, workers: int) -> EnvPool:
     """Workers that begin to start, with the time-outs and limits of the settings; `EnvPool.ready` waits for them."""
     environment = settings.env_settings
     return EnvPool(
@@ -81,26 +77,24 @@ def make_pool(settings: RunSettings, factory: EnvFactory, workers: int, *, first
             period=environment.restarts_rate_limit_period_s,
         ),
         restart_bad_data=environment.on_bad_data == "restart",
-        first_number=first_number,
     )
 
 
-def evaluation_pool(settings: RunSettings, seed: int, hosts: int) -> EnvPool:
-    """One more environment, of the number, and so the port and the log, that follows those of all hosts' workers.
+def evaluation_pool(settings: RunSettings, seed: int) -> EnvPool:
+    """Start one more environment, of the number, and so the port and the log, that follows those of the workers.
 
     Nothing of it is shown or filmed. Raises JaxrlError, as `make_factory`.
     """
     environment = settings.env_settings
-    number, quiet = environment.num_envs * hosts, {"render": False, "video_every": 0, "seed": seed}
+    number, quiet = environment.num_envs, {"render": False, "video_every": 0, "seed": seed}
     quiet = settings.model_copy(update={"env_settings": environment.model_copy(update=quiet)})
     folder = RunFolder(settings.checkpoint_settings.results_dir, settings.checkpoint_settings.run_id)
     return make_pool(settings, partial(_numbered, make_factory(quiet, str(folder.logs)), number), 1)
 
 
-def check_evaluation(settings: RunSettings, hosts: int = 1) -> None:
+def check_evaluation(settings: RunSettings) -> None:
     """Raise SettingsError where there cannot be one more environment for evaluation episodes."""
     options = settings.env_settings
-    workers = options.num_envs * hosts
     asked = [path for path, behavior in settings.every_behavior() if behavior.evaluation is not None]
     if not asked or settings.checkpoint_settings.inference:
         return
@@ -109,9 +103,9 @@ def check_evaluation(settings: RunSettings, hosts: int = 1) -> None:
             f"{asked[0]}.evaluation: got a section, expected null with the Unity Editor, which is one environment: "
             "evaluation episodes need a second one beside the training's; build the scene (--env=PATH)"
         )
-    if options.base_port + workers > 65535:
+    if options.base_port + options.num_envs > 65535:
         raise SettingsError(
-            f"env_settings.base_port: got {options.base_port}, expected a port that leaves {workers} workers "
+            f"env_settings.base_port: got {options.base_port}, expected a port that leaves {options.num_envs} workers "
             "and the environment of the evaluation up to 65535"
         )
 

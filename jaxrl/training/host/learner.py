@@ -72,15 +72,9 @@ def keep(
 ) -> tuple[TrainState, Any, TrajectoryState, Metrics]:
     """Take all rows into the store, where nothing is learned yet."""
     rollout, buffer = take(buffer, *begin)
-    state, store, paid = keep_from(algorithm, state, store, rollout)
-    return state, store, buffer, paid
-
-
-def keep_from(algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout) -> tuple[TrainState, Any, Metrics]:
-    """A rollout that was taken before goes into the store, where nothing is learned yet."""
     paid = signals_paid(algorithm, state, rollout)
     state, store = store_rollout(algorithm, state, store, rollout)
-    return state, algorithm.storage.kept(store), paid
+    return state, algorithm.storage.kept(store), buffer, paid
 
 
 def signals_paid(algorithm: Algorithm, state: TrainState, rollout: Rollout) -> dict[str, Any]:
@@ -111,9 +105,6 @@ class LearnerPrograms(NamedTuple):
     # In the place of `learn` where an update has a thread of its own.
     take: Callable[..., tuple[Rollout, TrajectoryState]] = take
     learn_from: Callable[[TrainState, Any, Rollout], tuple[TrainState, Any, Metrics]] | None = None
-    # (mesh, rows, learns, state, store, rollout) → `learn_from` over several hosts, or where nothing is learned
-    # `keep_from`.
-    of_hosts: Callable[..., Any] | None = None
     ahead: MutableMapping[Any, Future[Any]] | None = None  # by sizes, the update that learners with them share
 
 
@@ -230,10 +221,6 @@ class Learner:
         if not self.algorithm.storage.saved:
             self.store = self.algorithm.storage.init()
 
-    def decided(self, finished: int) -> None:
-        """So many more decisions have their reward."""
-        self.step += finished
-
     def unfinished(self) -> bool:
         """Whether there is something left to do: inference goes on until it is interrupted."""
         return self.goes_on()
@@ -329,16 +316,12 @@ class Learner:
 
     def _due(self, actor: Collector) -> bool:
         """Whether there is an update with what the actor has."""
-        counts = self._counts(actor)
-        self.fresh, self.held = counts.fresh, Held(actor.env_steps, actor.fresh)
-        if not self.algorithm.storage.can_sample(self.store, counts):
+        self.fresh += actor.fresh
+        self.held = Held(actor.env_steps, actor.fresh)
+        if not self.algorithm.storage.can_sample(self.store, Counts(fresh=self.fresh, total=self.step)):
             return False
         self._warn_of_few(actor.fresh)
         return True
-
-    def _counts(self, actor: Collector) -> Counts:
-        """What the store has been given when it has what the actor has."""
-        return Counts(fresh=self.fresh + actor.fresh, total=self.step)
 
     def take_told(self) -> dict[str, float]:
         """Metrics of an update of its team; nothing where it learns alone."""

@@ -19,12 +19,10 @@ from jaxrl.training.host.curricula import Curricula
 from jaxrl.training.host.evaluation import Evaluation
 from jaxrl.training.host.exact import environment_seeds
 from jaxrl.training.host.hooks import Hooks
-from jaxrl.training.host.meetings import Meetings
 from jaxrl.training.host.open_episodes import OpenEpisodes
 from jaxrl.training.host.opponents import Opponents
 from jaxrl.training.host.policies import Acted
 from jaxrl.training.host.recorder import HostRecorder, Notices
-from jaxrl.training.host.together import Together
 from jaxrl.training.host.updates import Learned, Updates
 from jaxrl.training.interrupt import Interrupt
 from jaxrl.training.lessons import LessonChange
@@ -45,9 +43,6 @@ class HostLoop:
     """Behaviors and what goes back and forth between them and the environments.
 
     `behaviors` are those who learn, `policies` those who decide, and `episodes` knows what is open.
-
-    Args:
-      together: the hosts that learn as one, of which this is one.
     """
 
     def __init__(
@@ -57,7 +52,6 @@ class HostLoop:
         interrupt: Interrupt,
         pool: EnvPool,
         hooks: Hooks | None = None,
-        together: Together | None = None,
     ) -> None:
         self.settings = settings
         self.recorder = recorder
@@ -68,10 +62,9 @@ class HostLoop:
         self.notices = Notices()
         self.env_steps = 0  # of areas: `num_areas` with each message that answers actions, of any worker
         self.turn = Turn((), (), {})  # the last one
-        self.behaviors = Behaviors(settings, recorder, self.updates, pool.num_envs, interrupt, together)
+        self.behaviors = Behaviors(settings, recorder, self.updates, pool.num_envs, interrupt)
         self.policies = self.behaviors.policies
-        self.curricula = Curricula(settings, recorder, judges=together is None or together.index == 0)
-        self.meetings = None if together is None else Meetings(together, self.behaviors, self.curricula.lessons)
+        self.curricula = Curricula(settings, recorder)
         self.opponents = Opponents(settings, recorder, self.behaviors)
         self.hooks = hooks or Hooks(())
         self.episodes = OpenEpisodes(settings, recorder, self.behaviors, self.hooks)
@@ -101,8 +94,6 @@ class HostLoop:
             self.pool.hang_up()  # they close while we save
             if self.evaluation is not None:
                 self.evaluation.close()
-            if self.meetings is not None and cause is None:
-                self.meetings.leave()
             failed = self.updates.join()
             kept = self.recorder.exact and (self.interrupt.requested or cause is not None)  # the last exact checkpoint
             self.recorder.finish([] if kept else self.behaviors.saved, cause or failed)
@@ -187,9 +178,9 @@ class HostLoop:
             collector.env_steps += stepped
         for behavior in self.behaviors.values():
             self.notices.collected(behavior)
-        self.learn()
-        if self.meetings is not None:
-            self.change(self.curricula.follow(self.meetings.lessons))
+        for behavior in list(self.behaviors.values()):
+            if behavior.due():
+                self.updates.use_up(behavior)
         if self.evaluation is not None:
             self.evaluate(self.evaluation, acted)
         self.turn = Turn(results, acted, self.updates.told())
@@ -205,17 +196,6 @@ class HostLoop:
             self.begin_anew()
         self.recorder.show_progress(self.behaviors.saved)
         return self.unfinished()
-
-    def learn(self) -> None:
-        """From all behaviors of which enough has been collected, here or on all hosts."""
-        if self.meetings is None:
-            for behavior in list(self.behaviors.values()):
-                if behavior.due():
-                    self.updates.use_up(behavior)
-            return
-        self.meetings.discard()
-        for behavior in self.meetings.hold() if self.meetings.due else ():
-            self.updates.learn(behavior)
 
     def reset(self, steps: Mapping[str, int]) -> None:
         """New episodes everywhere; `steps` are those of the checkpoints that the run goes on from."""
@@ -251,8 +231,6 @@ class HostLoop:
         if self.policies.asked_to_stop:
             log.info("A callback has stopped the run.")
             return False
-        if self.meetings is not None:
-            return self.meetings.unfinished
         mapped = self.episodes.router is not None
         counted = [behavior for behavior in self.behaviors.values() if behavior.decisions or not mapped]
         return not counted or any(behavior.unfinished() for behavior in counted)
@@ -279,8 +257,6 @@ class HostLoop:
         """Behaviors that are seen for the first time, see `Behaviors.meet`; episodes are followed from then on."""
         if self.behaviors.meet(results):
             self.episodes.follow()
-            if self.meetings is not None:  # before they act
-                self.learn()
         self.opponents.meet(results)
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any
 from weakref import WeakValueDictionary
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxrl.algorithms.connected import without_learning
 from jaxrl.algorithms.interface import Algorithm
@@ -21,8 +19,7 @@ from jaxrl.training.host import team_learner
 from jaxrl.training.host.behavior import Programs
 from jaxrl.training.host.connectors import scoring_action
 from jaxrl.training.host.decide import Acting, ActorPrograms, decide, decide_together
-from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, keep_from, learn, learn_from, start, take
-from jaxrl.training.signal_rewards import PAID
+from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, learn_from, start, take
 
 
 def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
@@ -51,7 +48,6 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
         estimate=jax.jit(estimate, static_argnums=0, compiler_options=quick),
         take=jax.jit(take, donate_argnums=0, compiler_options=quick),
         learn_from=jax.jit(partial(learn_from, algorithm), donate_argnums=1),  # actors decide with the old state
-        of_hosts=partial(compile_of_hosts, partial(learn_from, algorithm), partial(keep_from, algorithm)),
         ahead=WeakValueDictionary(),
     )
     return Programs(actor, learner)
@@ -79,28 +75,9 @@ def compile_team(
         estimate=jax.jit(partial(team_learner.estimate, team), compiler_options=quick),
         take=jax.jit(kinds.take, donate_argnums=0, compiler_options=quick),
         learn_from=jax.jit(partial(team_learner.learn_from, team), donate_argnums=1),  # actors decide with the old ones
-        of_hosts=partial(compile_of_hosts, partial(team_learner.learn_from, team), None),
         ahead=WeakValueDictionary(),
     )
     return actor, learner
-
-
-def compile_of_hosts(
-    learn_from: Callable[..., Any], keep_from: Any, mesh: Mesh, rows: PartitionSpec, learns: bool, *given: Any
-) -> Any:
-    """`learn_from`, or where nothing is learned `keep_from`, for arrays of all hosts.
-
-    given: the state and the store, whole everywhere, and rollouts, whose `rows` are over the mesh.
-    """
-    whole, spread = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, rows)
-    program = learn_from if learns else keep_from
-    metrics = jax.eval_shape(program, *given)[2]
-    told = jax.tree_util.tree_map_with_path(
-        lambda path, _: spread if any(getattr(key, "key", None) == PAID for key in path) else whole, metrics
-    )
-    with jax.set_mesh(mesh):
-        made = jax.jit(program, out_shardings=(whole, whole, told), donate_argnums=1)
-        return made.lower(*given).compile()
 
 
 def key_of(seed: int, name: str) -> jax.Array:

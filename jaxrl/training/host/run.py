@@ -21,11 +21,8 @@ from jaxrl.training.checks import check_run, refuse_undemonstrated, warn_of_clon
 from jaxrl.training.host.hooks import Hooks, MappedBy
 from jaxrl.training.host.launch import launched
 from jaxrl.training.host.loop import HostLoop, failed_by_signal
-from jaxrl.training.host.meetings import Meetings
 from jaxrl.training.host.recorder import HostRecorder
-from jaxrl.training.host.together import Together
 from jaxrl.training.interrupt import Interrupt
-from jaxrl.training.lessons import Lessons
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +34,6 @@ def train(
     *,
     callbacks: Sequence[Callbacks] | None = None,
     policy_mapping: PolicyMapping | None = None,
-    together: Together | None = None,
 ) -> None:
     """One whole run, from checked settings to a results folder.
 
@@ -49,19 +45,15 @@ def train(
       callbacks: called in this order, instead of those that the settings name (`callbacks: [module:Class]`).
       policy_mapping: (agent, episode, worker) → the policy that the agent follows, as `Callbacks.policy_mapping`; asked
         before those of the callbacks.
-      together: the hosts that learn as one, of which this is one.
 
     Raises:
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
     """
-    how = {"callbacks": callbacks, "policy_mapping": policy_mapping, "together": together}
     try:
-        with host_loop(settings, console, started, **how) as loop:
+        with host_loop(settings, console, started, callbacks=callbacks, policy_mapping=policy_mapping) as loop:
             loop.run()
     except _NotStarted:
         log.info("Interrupted before the environments had started; nothing to save.")
-        if together is not None:
-            Meetings(together, {}, Lessons({}, 0)).leave()
 
 
 @contextmanager
@@ -72,7 +64,6 @@ def host_loop(
     *,
     callbacks: Sequence[Callbacks] | None = None,
     policy_mapping: PolicyMapping | None = None,
-    together: Together | None = None,
 ) -> Iterator[HostLoop]:
     """The loop of a run, its environments started: `with host_loop(settings) as loop: for turn in loop.iterate(): ...`.
 
@@ -104,7 +95,7 @@ def host_loop(
             if isinstance(error, EnvironmentFailure) and not failed_by_signal(error, interrupt):
                 raise
             raise _NotStarted from error
-        loop = HostLoop(settings, recorder, interrupt, pool, hooks, together=together)
+        loop = HostLoop(settings, recorder, interrupt, pool, hooks)
         try:
             yield loop
         finally:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -26,7 +25,6 @@ from jaxrl.training.host.programs import compile_team
 from jaxrl.training.host.team_learner import KindLearner
 from jaxrl.training.host.team_policy import KindPolicy, TeamPolicy
 from jaxrl.training.host.threaded import ThreadedKindLearner
-from jaxrl.training.host.together import JoinedKindLearner, Together
 from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 log = logging.getLogger(__name__)
@@ -68,10 +66,8 @@ class Team(NamedTuple):
         return actions, episodes
 
 
-def make_team_of(
-    name: str, kinds: Mapping[str, Kind], *, areas: int, environment: EnvironmentSettings, hosts: Together | None = None
-) -> Team:
-    """Fresh learners of a team and what acts for them, of one host or of several; `kinds` by behavior.
+def make_team_of(name: str, kinds: Mapping[str, Kind], *, areas: int, environment: EnvironmentSettings) -> Team:
+    """Return fresh learners of a team, and the policy that acts for them; `kinds` by behavior.
 
     Of `areas` that step alike, in all workers, each gives its share where `collect_size` counts environment steps.
     Raises SettingsError for behaviors that cannot learn together.
@@ -85,8 +81,7 @@ def make_team_of(
     for of, kind in kinds.items():
         algorithm = together.kinds[of]
         known = (of, kind.spec, kind.settings, algorithm)
-        shared = None if hosts is None else partial(JoinedKindLearner, hosts)
-        learns = shared or (ThreadedKindLearner if kind.settings.threaded else KindLearner)
+        learns = ThreadedKindLearner if kind.settings.threaded else KindLearner
         own = learns(*known, learner, kind.key, training=True, together=together, team=learners)
         acts = (of, kind.spec, algorithm, kind.programs.actor, own.policy, own.run_key, environment)
         watch = own.watch if isinstance(own, ThreadedKindLearner) else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from jaxrl.artifacts.metrics import timers as nodes
@@ -25,7 +24,6 @@ class Learned(NamedTuple):
 
 
 _NOTHING: Mapping[str, Learned] = {}
-UNINTERRUPTED = nullcontext()
 
 
 class Updates:
@@ -55,13 +53,9 @@ class Updates:
             return
         if behavior.name in self._threaded:
             self._await(*self._threaded[behavior.name])
-        self.learn(behavior, self._interrupt.waiting())
-
-    def learn(self, behavior: Behavior, waiting: AbstractContextManager[None] = UNINTERRUPTED) -> None:
-        """One update from what has been collected; `waiting`: around the wait for its program. Raises DivergedError."""
         timers = self._recorder.timers
         with timers(nodes.TRAINER_ADVANCE), timers(nodes.UPDATE_POLICY):
-            with waiting:
+            with self._interrupt.waiting():
                 behavior.learner.await_program(behavior.collector)
             metrics = behavior.learn()
         self._tell_all(behavior, metrics)
