@@ -123,8 +123,9 @@ def add_flags(parser: argparse.ArgumentParser, *, several: bool = False) -> None
 
 
 def add_host_flags(parser: argparse.ArgumentParser) -> None:
-    """Which of several hosts this is: no setting, for each has another, and a run may go on with others."""
-    several = parser.add_argument_group("several hosts (the same command on each)")  # of hidden flags no title is shown
+    """Add the flags of several hosts. They are no settings: each host has others, and a run may go on with others."""
+    title = "several hosts of a compiled run (the same command on each)"  # not shown where the flags are hidden
+    several = parser.add_argument_group(title)
     several.add_argument("--hosts", metavar="HOST:PORT|auto", help="where host 0 is; auto: as JAX finds them by itself")
     several.add_argument("--host-id", type=int, metavar="I", help="which one this is, from 0 on; 0 writes all files")
     several.add_argument("--host-count", type=int, metavar="N", help="how many there are")

@@ -254,8 +254,8 @@ MUTATIONS = (
     Mutation(
         "P13",
         "training/host/behavior.py",
-        "return actor.fresh, actor.keeps",
-        "return actor.fresh, 2 * actor.keeps",
+        "actor.fresh > actor.keeps",
+        "actor.fresh > 2 * actor.keeps",
     ),
     Mutation(
         "P15",
@@ -428,9 +428,9 @@ MUTATIONS = (
     # Base of trainers
     Mutation(
         "B4",
-        "training/host/learner.py",
-        "        self.step += finished\n",
-        "        self.step += 2 * finished\n",
+        "training/host/behavior.py",
+        "        self.learner.step += finished\n",
+        "        self.learner.step += 2 * finished\n",
     ),
     Mutation(
         "B11",
