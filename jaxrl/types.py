@@ -80,6 +80,13 @@ class BehaviorSpec(NamedTuple):
     action: ActionSpec
 
 
+class Identity(NamedTuple):
+    """Name and spaces of agents of somebody else's environment: equal ones are one behavior, in every worker."""
+
+    name: str  # without its number
+    spaces: str  # of observations and actions, in words, with a digest of all their numbers
+
+
 class Action(NamedTuple):
     """Actions of N agents; also used with other leading axes inside the learner, there with JAX arrays."""
 
@@ -206,3 +213,4 @@ class EnvMessage(NamedTuple):
     timing: StepTiming = StepTiming()  # parts of `seconds`, and the time of the worker itself
     incarnation: int = 0  # how often the worker was started again: ids of another incarnation are other agents
     faults: tuple[CopyFault, ...] = ()  # of copies, before this message
+    identities: Mapping[str, Identity] = NOTHING  # of behavior names (without a team) that are new in this worker

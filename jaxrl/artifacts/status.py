@@ -23,6 +23,7 @@ from jaxrl.artifacts.checkpoint.notes import EpisodeNotes, Number, SumAndCount
 from jaxrl.artifacts.files import ArtifactError
 from jaxrl.artifacts.versions import versions
 from jaxrl.settings.section import dotted
+from jaxrl.types import Identity
 
 FORMAT = "0.3.0"
 METADATA = "metadata"
@@ -39,6 +40,8 @@ BEST_CHECKPOINT = "best_checkpoint"
 """Entry of a behavior with keep_best: like one of CHECKPOINTS, with the statistic, its value and whose seed it was."""
 RECORDS = "records"
 """Entry of a behavior with records elsewhere (W&B, MLflow): what continuations are known by there, by seed."""
+IDENTITY = "identity"
+"""Entry of a behavior of somebody else's environment: name and spaces of its agents (`jaxrl.types.Identity`)."""
 DAMAGED = ".damaged"
 """Ending of the name under which a file that cannot be read is kept."""
 
@@ -52,6 +55,11 @@ class _Saved(BaseModel):
 class _Best(_Saved):
     statistic: str
     value: float
+
+
+class _Identity(BaseModel, extra="forbid"):
+    name: str
+    spaces: str
 
 
 class _Rule(BaseModel):
@@ -73,6 +81,7 @@ class _Entries(BaseModel):
     best_checkpoint: _Best | None = None
     records: dict[str, str] = {}
     elo: float | None = None
+    identity: _Identity | None = None
     group_rewards: bool = False
     stop: dict[str, _Rule] = {}  # see jaxrl.training.judging
 
@@ -92,6 +101,15 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
         first = error.errors(include_url=False)[0]
         raise ArtifactError(f"{path}: {dotted(first['loc'])}: {first['msg']}") from error
     return values
+
+
+def identities(path: Path) -> dict[str, Identity]:
+    """Return who the behaviors of a run are, by name; nothing where there is no status that can be read."""
+    try:
+        values = read(path) if path.is_file() else {}
+    except ArtifactError:
+        return {}
+    return {name: Identity(**entries[IDENTITY]) for name, entries in values.items() if IDENTITY in entries}
 
 
 class TrainingStatus:

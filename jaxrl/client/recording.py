@@ -16,10 +16,11 @@ from jaxrl.artifacts.zoo import run_path
 from jaxrl.demonstrations import Pair, write
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, parse_address
+from jaxrl.envs.behavior_names import NamedEnvironment
 from jaxrl.envs.interface import HostEnv
 from jaxrl.rollout.following.fair_share import FairShare
 from jaxrl.settings import EnvironmentSettings, RunSettings
-from jaxrl.training.player import Players, settings_of_run
+from jaxrl.training.player import Players, names_of_run, settings_of_run
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, JaxrlError, ParameterValue
 
 
@@ -79,6 +80,7 @@ def record(
     written, parameters = settings_of_run(folder)
     with tempfile.TemporaryDirectory(prefix="jaxrl-record-") as logs:
         host = _environment(env, seed, written if env_args is None else env_args, logs)
+        host = NamedEnvironment(host, names_of_run(folder))
         try:
             players = Players(folder, seed, deterministic)
             return _Recording(host, players, parameters, steps).write(out, behavior, episodes)

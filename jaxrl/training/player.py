@@ -14,6 +14,8 @@ from jax import Array
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
+from jaxrl.artifacts.status import identities
+from jaxrl.envs.behavior_names import BehaviorNames
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.jax_envs.interface import TeamView
 from jaxrl.settings import SettingsError, load_run_settings
@@ -32,6 +34,11 @@ def settings_of_run(run: Path | None) -> tuple[tuple[str, ...], dict[str, Parame
     lessons = read_lessons(folder.status)
     parameters = present_values(settings.environment_parameters, settings.env_settings.seed, lessons)
     return settings.env_settings.env_args or (), parameters
+
+
+def names_of_run(run: Path | None) -> BehaviorNames:
+    """Return what the behaviors of a run are called, for the environment that it is played in."""
+    return BehaviorNames({} if run is None else identities(RunFolder(run.parent, run.name).status))
 
 
 class Players:

@@ -28,8 +28,13 @@ class Area(Protocol):
     teams: bool
     frames_per_second: float | None  # at which its pictures look natural; None: it does not say
 
+    @property
+    def announced(self) -> Collection[Any]:
+        """Agents that may come, as far as the environment says so beforehand."""
+        ...
+
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
-        """Of observations and of actions of a living agent."""
+        """Of observations and of actions of an agent that lives or is announced."""
         ...
 
     def behavior(self, agent: Any) -> str:
@@ -60,6 +65,11 @@ class WrappedArea:
         self.teams = teams
         self.frames_per_second: float | None = (getattr(env, "metadata", None) or {}).get("render_fps")
         self._env = env
+
+    @property
+    def announced(self) -> Collection[Any]:
+        """The environment's `possible_agents`."""
+        return tuple(getattr(self._env, "possible_agents", None) or ())
 
     def behavior(self, agent: Any) -> str:
         """The name without its number."""

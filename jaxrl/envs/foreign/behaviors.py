@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from typing import Any
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from gymnasium import spaces
 
+from jaxrl.envs.behavior_names import BehaviorNames
 from jaxrl.envs.foreign.actions import ActionWriter
-from jaxrl.envs.foreign.observations import ObservationReader
-from jaxrl.types import BehaviorSpec
+from jaxrl.envs.foreign.observations import ObservationReader, leaves
+from jaxrl.types import BehaviorSpec, Identity
+
+if TYPE_CHECKING:
+    from jaxrl.envs.foreign.area import Area, AreaOutcome
 
 _NUMBERED = re.compile(r"(.*?)[_-]?\d+")
 
@@ -21,6 +29,14 @@ def unnumbered(agent: Any) -> str:
     return re.sub(r"[^\w.-]", "_", name) or "agent"
 
 
+class Agent(NamedTuple):
+    """What an agent's behavior depends on."""
+
+    name: str  # without its number
+    observation: spaces.Space
+    action: spaces.Space
+
+
 class AgentKind:
     """What agents of one behavior share: the name, the spaces, and how they are read and written."""
 
@@ -29,28 +45,64 @@ class AgentKind:
         self.action = ActionWriter(action)
         self.observation = ObservationReader(observation, self.action.spec.mask_size)
         self.spec = BehaviorSpec(observations=self.observation.specs, action=self.action.spec)
-        self.spaces = observation, action
 
 
 class Behaviors:
-    """The kinds of agents seen so far. A second kind of one name is called NAME-2, and so on."""
+    """The kinds of agents in the copies of one worker, by name and spaces; `names` are what they are called."""
 
-    def __init__(self) -> None:
-        self._of: dict[Any, AgentKind] = {}
-        self._kinds: dict[str, list[AgentKind]] = {}
+    def __init__(self, names: BehaviorNames | None = None) -> None:
+        self._names = names or BehaviorNames()
+        self._kinds: dict[str, AgentKind] = {}
         self.new: dict[str, BehaviorSpec] = {}  # since the owner last emptied it
+        self.identities: dict[str, Identity] = {}  # the same, also of agents that are announced and have not come
 
-    def of(self, agent: Any) -> AgentKind | None:
-        """The kind of an agent that was met before."""
-        return self._of.get(agent)
+    def __getitem__(self, name: str) -> AgentKind:
+        """Return the kind of that name."""
+        return self._kinds[name]
 
-    def meet(self, agent: Any, name: str, observation: spaces.Space, action: spaces.Space) -> AgentKind:
-        """The kind of an agent that is seen for the first time. Raises SpaceError."""
-        kinds = self._kinds.setdefault(name, [])
-        kind = next((kind for kind in kinds if kind.spaces == (observation, action)), None)
-        if kind is None:
-            kind = AgentKind(f"{name}-{len(kinds) + 1}" if kinds else name, observation, action)
-            kinds.append(kind)
-            self.new[kind.name] = kind.spec
-        self._of[agent] = kind
-        return kind
+    def announce(self, agents: Iterable[Agent]) -> None:
+        """Name the kinds of agents that are seen, or announced, together."""
+        new = self._names.add(map(identity_of, agents))
+        self.identities |= {self._names[identity]: identity for identity in new}
+
+    def kind(self, agent: Agent) -> AgentKind:
+        """Return the kind of an agent. Raises SpaceError."""
+        identity = identity_of(agent)
+        self.announce([agent])
+        name = self._names[identity]
+        if name not in self._kinds:
+            self._kinds[name] = AgentKind(name, agent.observation, agent.action)
+            self.new[name] = self._kinds[name].spec
+        return self._kinds[name]
+
+
+def described(area: Area, agent: Any) -> Agent:
+    """Return what the behavior of an agent of this copy depends on."""
+    return Agent(area.behavior(agent), *area.spaces(agent))
+
+
+def expected(area: Area, outcome: AreaOutcome) -> list[Agent]:
+    """Return who lives after a reset or may come later, as far as the copy tells their spaces beforehand."""
+    agents = [described(area, agent) for agent in outcome.living]
+    for agent in area.announced:
+        with suppress(Exception):  # somebody else's code, which may know the spaces of an agent when it has come
+            agents.append(described(area, agent))
+    return agents
+
+
+def identity_of(agent: Agent) -> Identity:
+    """Return what agents of one behavior have in common."""
+    spaces = f"{agent.observation} → {agent.action} #{_digest(agent.observation, agent.action)}"
+    return Identity(agent.name, spaces)
+
+
+def _digest(*of_agent: spaces.Space) -> str:
+    """A few signs that differ where any bound, size or order of the spaces does; their texts leave most numbers out."""
+    digest = hashlib.sha256()
+    for space in of_agent:
+        for path, leaf in leaves(space):
+            kind = type(leaf).__name__, str(getattr(leaf, "dtype", None)), getattr(leaf, "shape", None)
+            digest.update(repr((path, *kind)).encode())
+            for key in ("low", "high", "nvec", "n", "start"):
+                digest.update(np.asarray(getattr(leaf, key, 0)).tobytes())
+    return digest.hexdigest()[:12]

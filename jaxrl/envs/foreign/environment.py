@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrl.envs.action_checks import check_actions
 from jaxrl.envs.foreign.area import Area, AreaOutcome
-from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors
+from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors, expected
 from jaxrl.envs.foreign.lives import COMMON, Lives, plain
 from jaxrl.envs.foreign.message import BadReportError, Draft
 from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions, Rendering
@@ -113,8 +113,10 @@ class ForeignEnvironment:
         self._idle = 0.0
         draft, infos = Draft(), {}
         self._asked = {}
-        for area, of_area in enumerate(seeds):
-            self._begin(area, of_area, draft, infos)
+        outcomes = [self._reset(area, area_seed) for area, area_seed in enumerate(seeds)]
+        self._announce(outcomes)
+        for area, outcome in enumerate(outcomes):
+            self._begin(area, outcome, draft, infos)
         return self._message(draft, infos, [], start)
 
     def step(self, actions: Mapping[str, Action]) -> EnvMessage:
@@ -151,9 +153,19 @@ class ForeignEnvironment:
             if self._rendering is not None:
                 stack.callback(self._rendering.close)
 
-    def _begin(self, area: int, seed: int | None, draft: Draft, infos: dict[str, Any]) -> None:
+    def _reset(self, area: int, seed: int | None) -> AreaOutcome:
         with self._reporting(area, "reset"):
-            outcome = self._areas[area].reset(seed, self._draws.next() or None)
+            return self._areas[area].reset(seed, self._draws.next() or None)
+
+    def _announce(self, outcomes: Sequence[AreaOutcome]) -> None:
+        """Name the behaviors of all copies together, before anybody is booked."""
+        agents = []
+        for area, outcome in enumerate(outcomes):
+            with self._reporting(area, "what reset gave"):
+                agents += expected(self._areas[area], outcome)
+        self._behaviors.announce(agents)
+
+    def _begin(self, area: int, outcome: AreaOutcome, draft: Draft, infos: dict[str, Any]) -> None:
         if self._rendering is not None and area == 0:
             with self._reporting(area, "render"):
                 self._rendering.begin(self._areas[area].render)
@@ -178,7 +190,7 @@ class ForeignEnvironment:
             return
         stats += _games(outcome)
         try:
-            self._begin(area, None, draft, infos)
+            self._begin(area, self._reset(area, None), draft, infos)
         except EnvironmentFailure as error:
             self._renew(area, error, draft, infos, endings=False)
 
@@ -204,7 +216,8 @@ class ForeignEnvironment:
         self._areas[area] = self._made(area)
         self._lives[area] = self._followed(area)
         self._renewed += 1
-        self._begin(area, area_seeds(self._seed, self._renewed, area + 1)[-1], draft, infos)
+        seed = area_seeds(self._seed, self._renewed, area + 1)[-1]
+        self._begin(area, self._reset(area, seed), draft, infos)
 
     def _made(self, area: int) -> Area:
         with self._reporting(area, "making it"):
@@ -227,16 +240,16 @@ class ForeignEnvironment:
         given: list[dict[Any, Any]] = [{} for _ in self._areas]
         for behavior, asked in self._asked.items():
             continuous, discrete = actions[behavior]
+            value = self._behaviors[behavior].action.value
             for row, (area, agent) in enumerate(asked):
-                kind = self._behaviors.of(agent)
-                assert kind is not None
-                given[area][agent] = kind.action.value(continuous[row], discrete[row])
+                given[area][agent] = value(continuous[row], discrete[row])
         return given
 
     def _message(self, draft: Draft, infos: dict[str, Any], stats: list[EnvironmentStat], start: float) -> EnvMessage:
         steps = self._said(draft, infos)
         self._asked_ids = {name: message.deciding.agent_id for name, message in steps.items()}
         new, self._behaviors.new = self._behaviors.new, {}
+        identities, self._behaviors.identities = self._behaviors.identities, {}
         self._specs |= new
         seconds = time.perf_counter() - start
         self._idle = 0.0 if self._asked else self._idle + seconds
@@ -249,6 +262,7 @@ class ForeignEnvironment:
             seconds=seconds,
             infos=infos,
             faults=faults,
+            identities=identities,
         )
 
     def _said(self, draft: Draft, infos: dict[str, Any]) -> dict[str, BehaviorMessage]:

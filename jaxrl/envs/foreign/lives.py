@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs.foreign.area import Area, AreaOutcome
-from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors
+from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors, described
 from jaxrl.envs.foreign.message import Draft, Report
 from jaxrl.envs.foreign.observations import MASK, ObservationError, SpaceError
 from jaxrl.envs.interface import BadDataError, EnvironmentFailure
@@ -169,11 +169,8 @@ class Lives:
         return report
 
     def _kind(self, agent: Any) -> AgentKind:
-        known = self._behaviors.of(agent)
-        if known is not None:
-            return known
         try:
-            return self._behaviors.meet(agent, self._area.behavior(agent), *self._area.spaces(agent))
+            return self._behaviors.kind(described(self._area, agent))
         except SpaceError as error:
             raise SpaceError(f"{self._where(agent)}: {error}") from error
 

@@ -21,6 +21,11 @@ class GymnasiumArea(WrappedArea):
         super().__init__(env, teams=False)
         self._name = name
 
+    @property
+    def announced(self) -> tuple[str]:
+        """The one agent."""
+        return _LIVING
+
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
         """Of observations and actions."""
         return self._env.observation_space, self._env.action_space

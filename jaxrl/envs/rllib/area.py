@@ -27,6 +27,12 @@ class MultiAgentArea(WrappedArea):
         super().__init__(env, teams=teams)
         self._living: dict[Any, None] = {}  # in the order in which they appeared
 
+    @property
+    def announced(self) -> tuple[Any, ...]:
+        """The environment's `possible_agents`, and those that its spaces are listed for."""
+        listed = (getattr(self._env, f"{what}_spaces", None) for what in ("observation", "action"))
+        return tuple(dict.fromkeys((*super().announced, *(a for of in listed if isinstance(of, Mapping) for a in of))))
+
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
         """Of observations and actions. Raises ValueError where the environment tells none."""
         return self._space("observation", agent), self._space("action", agent)

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from jaxrl.envs.behavior_names import BehaviorNames, SharedNames
 from jaxrl.envs.parameters import of_worker
 from jaxrl.envs.workers.handles import EnvFactory, InlineHandle, ProcessHandle, WorkerHandle, pickle_factory
 from jaxrl.envs.workers.owing import Owing
@@ -49,6 +50,7 @@ class EnvPool:
         wait: until they are built; else `ready` does.
         limits: of restarts, for each worker; None: nobody is started again.
         restart_bad_data: start anew also after data of an agent that cannot be used; else that is an error.
+        names: of behaviors, in this pool and others of the run.
 
     Raises:
         EnvironmentFailure: an environment could not be built; all workers are closed.
@@ -68,6 +70,7 @@ class EnvPool:
         wait: bool = True,
         limits: RestartLimits | None = None,
         restart_bad_data: bool = False,
+        names: BehaviorNames | None = None,
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs: got {num_envs}, expected at least 1")
@@ -75,6 +78,8 @@ class EnvPool:
         # All that were sent, by worker; None: nobody has been reset.
         self._parameters: list[dict[str, ParameterValue]] | None = None
         self._inbox = Inbox()
+        self.names = BehaviorNames() if names is None else names
+        self._shared_names = SharedNames(self.names)
         self._workers: list[Supervisor] = []
         self._owing = Owing()
         launch = _launcher(factory, timeout, inline=inline, cluster=cluster)
@@ -155,7 +160,7 @@ class EnvPool:
             raise RuntimeError(
                 f"worker {worker} was sent actions while its last {supervisor.doing} is not received; recv first"
             )
-        self._ask(supervisor, encode_actions(actions))
+        self._ask(supervisor, encode_actions(self._shared_names.sent(worker, actions)))
 
     def recv(self, min_ready: int = 1) -> list[EnvMessage]:
         """Wait until at least `min_ready` workers have answered and take all answers that are there.
@@ -177,14 +182,20 @@ class EnvPool:
             )
         self._gather(still_owing=possible - min_ready)
         results = self._inbox.take()
-        return sorted(results, key=lambda result: result.worker) if min_ready == self.num_envs else results
+        if min_ready == self.num_envs:
+            results.sort(key=lambda result: result.worker)
+        return self._shared_names.received(results)
 
     def losses(self) -> list[Loss]:
         """Processes that were lost since the last call, in the order in which that was noticed.
 
         What their agents had begun is never heard of again; a result of a higher incarnation comes after it.
         """
-        return self._inbox.take_losses()
+        losses, names = self._inbox.take_losses(), self._shared_names
+        return [
+            loss if loss.agents is None else loss._replace(agents=names.lost(loss.worker, loss.agents))
+            for loss in losses
+        ]
 
     def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
         """Send environment parameters to all workers, for the episodes to come, without a reset.

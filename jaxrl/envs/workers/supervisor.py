@@ -313,8 +313,11 @@ class Inbox:
         """A result has come."""
         dropped = self._dropped.pop(result.worker, None)
         if dropped is not None:
-            specs = {**dropped.new_specs, **result.new_specs}
-            result = result._replace(new_specs=specs, stats=(*dropped.stats, *result.stats))
+            result = result._replace(
+                new_specs={**dropped.new_specs, **result.new_specs},
+                identities={**dropped.identities, **result.identities},
+                stats=(*dropped.stats, *result.stats),
+            )
         self._results[result.worker] = result
 
     def take(self) -> list[EnvMessage]:

@@ -116,13 +116,14 @@ def encode_result(result: EnvMessage) -> Message:
         dict(result.infos),
         tuple(result.timing),
         result.faults,
+        dict(result.identities),
     )
     return Message(kind="result", facts=facts, arrays=arrays)
 
 
 def decode_result(message: Message, worker: int, incarnation: int = 0) -> EnvMessage:
     """The inverse of `encode_result`."""
-    behaviors, new_specs, stats, seconds, env_infos, timing, faults = message.facts
+    behaviors, new_specs, stats, seconds, env_infos, timing, faults, identities = message.facts
     steps, first = {}, 0
     for behavior, ended_obs, deciding_obs, infos, has_taken in behaviors:
         ended = message.arrays[first : (first := first + _RECORD_ARRAYS + ended_obs)]
@@ -144,6 +145,7 @@ def decode_result(message: Message, worker: int, incarnation: int = 0) -> EnvMes
         timing=StepTiming(*timing),
         incarnation=incarnation,
         faults=faults,
+        identities=identities,
     )
 
 

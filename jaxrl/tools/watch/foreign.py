@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from jaxrl.artifacts.run_folder import behavior_name
 from jaxrl.envs.address import Kind, parse_address
+from jaxrl.envs.behavior_names import NamedEnvironment
 from jaxrl.envs.foreign.area import Area, AreaOutcome
 from jaxrl.envs.foreign.arguments import keyword_arguments, take_switch
-from jaxrl.envs.foreign.behaviors import Behaviors
+from jaxrl.envs.foreign.behaviors import Behaviors, described, expected
 from jaxrl.envs.foreign.environment import ForeignEnvironment
 from jaxrl.envs.foreign.rendering import DrawingOptions, checked_picture
 from jaxrl.envs.gymnasium import simulator as gymnasium
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.pettingzoo import simulator as pettingzoo
-from jaxrl.training.player import Players, settings_of_run
+from jaxrl.training.player import Players, names_of_run, settings_of_run
 
 _FRAMES_PER_SECOND = 30.0
 _DRAWN = DrawingOptions(film_every=1)
@@ -67,11 +67,13 @@ def play_foreign(
     opened = _opener(kind, name or "", arguments)
     filmed: list[FilmedArea] = []
 
+    names = names_of_run(run)
+
     def make_area(_: int) -> FilmedArea:
-        filmed.append(FilmedArea(opened(), address))
+        filmed.append(FilmedArea(opened(), address, Behaviors(names)))
         return filmed[0]
 
-    env = ForeignEnvironment(worker=0, name=address, make_area=make_area, areas=1, seed=seed)
+    env = NamedEnvironment(ForeignEnvironment(worker=0, name=address, make_area=make_area, areas=1, seed=seed), names)
     players = Players(run, seed, deterministic, models)
     try:
         area, message = filmed[0], env.reset(parameters)
@@ -83,7 +85,7 @@ def play_foreign(
         env.close()
     last = episodes if area.ended >= episodes else len(area.returns)  # the next episode has begun by itself
     return Played(
-        behaviors=tuple(map(behavior_name, players.origins)),
+        behaviors=tuple(area.earned),
         origin=", ".join(dict.fromkeys(players.origins.values())),
         steps=area.steps,
         shots=tuple(shot for shot in area.shots if shot.episode <= last),
@@ -114,10 +116,11 @@ class Shot(NamedTuple):
 class FilmedArea:
     """`area`, which it passes everything on to, and its pictures so far in `shots`.
 
-    Raises EnvironmentFailure from `reset` and `step` where it renders no picture.
+    `behaviors` tell whom its agents belong to. Raises EnvironmentFailure from `reset` and `step` where it renders no
+    picture.
     """
 
-    def __init__(self, area: Area, address: str) -> None:
+    def __init__(self, area: Area, address: str, behaviors: Behaviors) -> None:
         self.teams = area.teams
         self.frames_per_second = area.frames_per_second
         self.shots: list[Shot] = []
@@ -125,20 +128,24 @@ class FilmedArea:
         self.returns: list[tuple[float, ...]] = []  # of each episode, by behavior; the last one may go on
         self.steps = 0
         self.ended = 0  # episodes
+        self.announced = area.announced
         self.spaces, self.behavior, self.render, self.close = area.spaces, area.behavior, area.render, area.close
         self._area = area
         self._address = address
-        self._behaviors = Behaviors()  # those that the environment around it meets, in the same order
-        self._earned: dict[str, float] = {}
+        self._behaviors = behaviors
+        self._behavior_of: dict[Any, str] = {}  # of the agents of this episode
+        self.earned: dict[str, float] = {}  # in this episode so far, by behavior
         self._clock = 0
 
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
         """Begin an episode."""
         outcome = self._area.reset(seed, options)
-        self._earned = dict.fromkeys(self._earned, 0.0)
+        self.earned = dict.fromkeys(self.earned, 0.0)
+        self._behavior_of = {}
+        self._behaviors.announce(expected(self._area, outcome))
         self._meet(outcome)
         self._clock = 0
-        self.returns.append(tuple(self._earned.values()))
+        self.returns.append(tuple(self.earned.values()))
         self._shoot(ends=False)
         return outcome
 
@@ -148,20 +155,19 @@ class FilmedArea:
         self.steps, self._clock = self.steps + 1, self._clock + 1
         self._meet(outcome)
         for agent, reward in outcome.reward.items():
-            kind = self._behaviors.of(agent)
-            if kind is not None:
-                self._earned[kind.name] += float(np.asarray(reward).reshape(-1)[0])
-        self.returns[-1] = tuple(self._earned.values())
+            if agent in self._behavior_of:
+                self.earned[self._behavior_of[agent]] += float(np.asarray(reward).reshape(-1)[0])
+        self.returns[-1] = tuple(self.earned.values())
         self.ended += not outcome.living
         self._shoot(ends=not outcome.living)
         return outcome
 
     def _meet(self, outcome: AreaOutcome) -> None:
         for agent in outcome.living:
-            kind = self._behaviors.of(agent)
-            if kind is None:
-                kind = self._behaviors.meet(agent, self.behavior(agent), *self.spaces(agent))
-            self._earned.setdefault(kind.name, 0.0)
+            if agent not in self._behavior_of:
+                name = self._behaviors.kind(described(self._area, agent)).name
+                self._behavior_of[agent] = name
+                self.earned.setdefault(name, 0.0)
 
     def _shoot(self, *, ends: bool) -> None:
         if self._clock % self.stride and not ends:

@@ -18,6 +18,7 @@ from jaxrl.artifacts.metrics.statistics import StatsAggregator, Summary
 from jaxrl.artifacts.metrics.step_clock import due
 from jaxrl.envs import simulator
 from jaxrl.envs.address import parse_address
+from jaxrl.envs.behavior_names import BehaviorNames
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.rollout.booking.missing import MissingAgents, interrupting, missing_agents
 from jaxrl.rollout.booking.occupants import Source
@@ -150,10 +151,11 @@ class _Trial:
 
 
 class Evaluation:
-    """The environment and the policies of the evaluation episodes of all behaviors of a run."""
+    """The environment and the policies of the evaluation episodes of all behaviors, which have the `names` of the run."""
 
-    def __init__(self, settings: RunSettings, interrupt: Interrupt) -> None:
+    def __init__(self, settings: RunSettings, interrupt: Interrupt, names: BehaviorNames | None = None) -> None:
         self._settings = settings
+        self._names = names
         self._interrupt = interrupt
         self._policies: dict[str, Frozen] = {}
         self._pool: EnvPool | None = None
@@ -204,7 +206,7 @@ class Evaluation:
         resets: in this evaluation so far, after which others begin.
         """
         if self._pool is None:
-            self._pool = evaluation_pool(self._settings, options.seed)
+            self._pool = evaluation_pool(self._settings, options.seed, self._names)
             with self._interrupt.waiting():
                 self._pool.ready()
         kind, _ = parse_address(self._settings.env_settings.env_path)

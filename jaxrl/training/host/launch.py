@@ -13,6 +13,7 @@ from jaxrl.artifacts.metrics.writers import check_writers
 from jaxrl.artifacts.run_folder import RunFolder, only_evaluates
 from jaxrl.envs import simulator
 from jaxrl.envs.address import parse_address
+from jaxrl.envs.behavior_names import BehaviorNames
 from jaxrl.envs.interface import HostEnv
 from jaxrl.envs.workers.handles import EnvFactory
 from jaxrl.envs.workers.pool import EnvPool
@@ -60,7 +61,7 @@ def launched(settings: RunSettings, interrupt: Interrupt | None = None) -> Itera
         leave_if_busy(interrupt.exit_code)
 
 
-def make_pool(settings: RunSettings, factory: EnvFactory, workers: int) -> EnvPool:
+def make_pool(settings: RunSettings, factory: EnvFactory, workers: int, names: BehaviorNames | None = None) -> EnvPool:
     """Workers that begin to start, with the time-outs and limits of the settings; `EnvPool.ready` waits for them."""
     environment = settings.env_settings
     return EnvPool(
@@ -77,19 +78,20 @@ def make_pool(settings: RunSettings, factory: EnvFactory, workers: int) -> EnvPo
             period=environment.restarts_rate_limit_period_s,
         ),
         restart_bad_data=environment.on_bad_data == "restart",
+        names=names,
     )
 
 
-def evaluation_pool(settings: RunSettings, seed: int) -> EnvPool:
+def evaluation_pool(settings: RunSettings, seed: int, names: BehaviorNames | None = None) -> EnvPool:
     """Start one more environment, of the number, and so the port and the log, that follows those of the workers.
 
-    Nothing of it is shown or filmed. Raises JaxrlError, as `make_factory`.
+    Nothing of it is shown or filmed. `names` are those of the run. Raises JaxrlError, as `make_factory`.
     """
     environment = settings.env_settings
     number, quiet = environment.num_envs, {"render": False, "video_every": 0, "seed": seed}
     quiet = settings.model_copy(update={"env_settings": environment.model_copy(update=quiet)})
     folder = RunFolder(settings.checkpoint_settings.results_dir, settings.checkpoint_settings.run_id)
-    return make_pool(settings, partial(_numbered, make_factory(quiet, str(folder.logs)), number), 1)
+    return make_pool(settings, partial(_numbered, make_factory(quiet, str(folder.logs)), number), 1, names)
 
 
 def check_evaluation(settings: RunSettings) -> None:

@@ -66,10 +66,11 @@ class HostLoop:
         self.policies = self.behaviors.policies
         self.curricula = Curricula(settings, recorder)
         self.opponents = Opponents(settings, recorder, self.behaviors)
+        recorder.share_names(pool.names)
         self.hooks = hooks or Hooks(())
         self.episodes = OpenEpisodes(settings, recorder, self.behaviors, self.hooks)
         evaluated = any(behavior.evaluation for _, behavior in settings.every_behavior())
-        self.evaluation = Evaluation(settings, interrupt) if evaluated else None
+        self.evaluation = Evaluation(settings, interrupt, pool.names) if evaluated else None
 
     def run(self) -> None:
         """Until every behavior is done; saves on every way out (not with inference)."""

@@ -21,6 +21,8 @@ from jaxrl.artifacts.metrics.step_clock import due
 from jaxrl.artifacts.metrics.step_times import StepTimes
 from jaxrl.artifacts.names import check_together
 from jaxrl.artifacts.run_folder import RunFolder, behavior_name
+from jaxrl.artifacts.status import IDENTITY, identities
+from jaxrl.envs.behavior_names import BehaviorNames
 from jaxrl.envs.workers.restarts import Loss
 from jaxrl.rollout.booking.episodes import EpisodeRecords
 from jaxrl.rollout.following.followed import Episode
@@ -64,6 +66,7 @@ class HostRecorder(Recorder):
         self.resumed: dict[str, Path] = {}  # by behavior, the checkpoint that it goes on from
         self.amend: Callable[[Behavior, Snapshot], Snapshot] = lambda _, snapshot: snapshot
         """What else a checkpoint holds; whoever knows of it sets this."""
+        self._names = BehaviorNames()
         self._statistics: dict[str, EpisodeStatistics] = {}
         self._loaded: list[str] = []
         self._opened: dict[str, Behavior] = {}
@@ -79,6 +82,14 @@ class HostRecorder(Recorder):
             noted = None if self.moment is None else self.moment.lessons
             lessons.restore(read_lessons(self.folder.status) if noted is None else noted)
         return lessons
+
+    def share_names(self, names: BehaviorNames) -> None:
+        """Keep what behaviors are called in checkpoints, and remember what the run was called that this one follows."""
+        options, self._names = self.settings.checkpoint_settings, names
+        if options.resume:
+            names.remember(identities(self.folder.status))
+        elif options.initialize_from:
+            names.remember(identities(RunFolder(options.results_dir, options.initialize_from).status))
 
     def load(self, behavior: Behavior) -> None:
         """A behavior appeared: the weights that it starts from, if asked. Comes before `open` of any that came with it.
@@ -318,6 +329,9 @@ class HostRecorder(Recorder):
 
     def _snapshot(self, behavior: Behavior) -> Snapshot:
         snapshot = host_saver.snapshot_of(behavior)._replace(lessons=entries_of(self.lessons))
+        identity = self._names.identity_of(behavior.name)
+        if identity is not None:
+            snapshot = snapshot._replace(notes={**snapshot.notes, IDENTITY: identity._asdict()})
         snapshot = self.amend(behavior, self.with_shown(snapshot))
         return snapshot._replace(described={**snapshot.described, **self._noted()}) if self.exact else snapshot
 
