@@ -25,6 +25,8 @@ from .client.pettingzoo_view import pettingzoo_view as pettingzoo_view
 from .client.policy import Policy as Policy
 from .client.policy import PolicyAction as PolicyAction
 from .client.policy import load as load
+from .client.space_policy import SpaceAction as SpaceAction
+from .client.space_policy import SpacePolicy as SpacePolicy
 from .jax_envs import make_environment as make_environment
 from .jax_envs import make_scene as make_scene
 from .jax_envs.contract import check_environment as check_environment

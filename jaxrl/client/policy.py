@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +21,14 @@ from jaxrl import trust as trusted
 from jaxrl.algorithms.interface import Algorithm, PolicyState
 from jaxrl.artifacts.checkpoint.mismatch import mismatches
 from jaxrl.artifacts.checkpoint.spec import spec_to_json
+from jaxrl.artifacts.run_folder import RunFolder
+from jaxrl.artifacts.status import identities
 from jaxrl.artifacts.zoo import run_path
 from jaxrl.client.episodes import PlayedEpisodes, play_episodes
 from jaxrl.client.policy_inputs import per_agent, shown, typed_key
 from jaxrl.compilation import cache_by_default
 from jaxrl.connectors.chain import ChainState
+from jaxrl.envs.address import Kind, parse_address
 from jaxrl.jax_envs import environment_of, make_environment
 from jaxrl.jax_envs.interface import JaxEnv, TeamView
 from jaxrl.jax_envs.sampling import of_one
@@ -36,17 +40,55 @@ from jaxrl.training.file_policy import behavior_of_file, is_model, load_policy
 from jaxrl.training.trained_policy import Trained, parameters_for
 from jaxrl.types import BehaviorSpec, ParameterValue, PolicyError
 
+if TYPE_CHECKING:
+    from jaxrl.client.space_policy import Spaced, SpacePolicy
 
+log = logging.getLogger(__name__)
+
+
+@overload
 def load(
     run: str | Path,
-    env: JaxEnv | JaxScene | str | None = None,
+    env: JaxEnv | JaxScene | None = None,
     *,
     behavior: str | None = None,
     checkpoint: int | str | Path | None = None,
     seed: int | None = None,
     deterministic: bool = False,
     trust: bool = False,
-) -> Policy:
+) -> Policy: ...
+@overload
+def load(
+    run: str | Path,
+    env: str,
+    *,
+    behavior: str | None = None,
+    checkpoint: int | str | Path | None = None,
+    seed: int | None = None,
+    deterministic: bool = False,
+    trust: bool = False,
+) -> Any: ...
+@overload
+def load(
+    run: str | Path,
+    env: Spaced,
+    *,
+    behavior: str | None = None,
+    checkpoint: int | str | Path | None = None,
+    seed: int | None = None,
+    deterministic: bool = False,
+    trust: bool = False,
+) -> SpacePolicy: ...
+def load(
+    run: str | Path,
+    env: JaxEnv | JaxScene | str | Spaced | None = None,
+    *,
+    behavior: str | None = None,
+    checkpoint: int | str | Path | None = None,
+    seed: int | None = None,
+    deterministic: bool = False,
+    trust: bool = False,
+) -> Policy | SpacePolicy:
     """The policy in the results folder of a run, in a folder that `JittedTrainer.save` has written, or in an ONNX file.
 
         policy = jaxrl.load("results/first", deterministic=True)
@@ -56,7 +98,9 @@ def load(
       run: the folder, of a host or compiled run, of one or many seeds; or `zoo:NAME`, one of `jaxrl zoo`; or a model
         that Unity runs, of anybody's, `FILE.onnx`.
       env: the environment that it shall play, a JaxEnv or JaxScene or its name (`jax:basic`). None: observations and
-        actions are those that the checkpoint notes, or the file shows.
+        actions are those that the checkpoint notes, or the file shows. An environment of Gymnasium, PettingZoo or
+        RLlib, or its address (made with the arguments of the run, to see its spaces): the policy is a `SpacePolicy`,
+        which is shown what the environment gives and answers what it takes.
       behavior: which one; None: that of `env`, or the only one of the run, or that which the file is called after.
       checkpoint: a step, or the path of a checkpoint folder; None: the latest.
       seed: number of a seed, that of its folder of events; None: the one that training_status.json calls the best.
@@ -67,25 +111,45 @@ def load(
       RunFolderError: no such folder, behavior, checkpoint or seed.
       CheckpointError: damaged, from a newer jaxrl, for another spec, or too old to note its own.
       ArtifactError: no ONNX file that Unity would run for these observations and actions.
+      PolicyError: the environment has several behaviors, and none of them is named.
       OwnCodeError: an algorithm or network of one's own cannot be imported.
       UntrustedError: the folder names code that you have not named, and `trust` is false.
     """
     cache_by_default()
-    trusted.ours(env)
-    made = environment_of(env) if isinstance(env, str) else env
+    folder = run_path(run).absolute()
+    chosen: Any = {"checkpoint_at": checkpoint, "seed": seed, "deterministic": deterministic, "trust": trust}
+    if isinstance(env, str):
+        trusted.ours(env)
+    if not _is_jax(env):
+        from jaxrl.client.space_policy import SpacePolicy, kind_for
+
+        behavior, kind, batch = kind_for(folder, env, behavior)
+        return SpacePolicy(Policy(load_policy(folder, kind.spec, behavior=behavior, **chosen)), kind, batch)
+    made: Any = environment_of(env) if isinstance(env, str) else env
     if isinstance(made, JaxScene):
         made = _part(made, behavior_of_file(Path(run)) if behavior is None and is_model(run) else behavior)
     name = behavior if made is None or behavior is not None else made.name
-    trained = load_policy(
-        run_path(run).absolute(),
-        None if made is None else made.spec,
-        behavior=name,
-        checkpoint_at=checkpoint,
-        seed=seed,
-        deterministic=deterministic,
-        trust=trust,
-    )
+    trained = load_policy(folder, None if made is None else made.spec, behavior=name, **chosen)
+    if made is None:
+        _tell_of_spaces(folder, trained)
     return Policy(trained)
+
+
+def _is_jax(env: Any) -> bool:
+    """Whether it is in JAX, or nothing."""
+    if isinstance(env, str):
+        return parse_address(env).kind not in (Kind.GYMNASIUM, Kind.PETTINGZOO, Kind.RLLIB)
+    return env is None or isinstance(env, JaxEnv | JaxScene)
+
+
+def _tell_of_spaces(run: Path, trained: Trained) -> None:
+    """Warn that actions are not those of the environment, where they may be taken for them in silence."""
+    identity = identities(RunFolder(run.parent, run.name).status).get(trained.behavior)
+    if identity is not None and (trained.spec.action.continuous_size or "start=" in identity.spaces):
+        log.warning(
+            "%s was trained with the spaces %s: act answers in the arrays of the training, continuous actions from -1 "
+            "to 1. jaxrl.load(run, env) answers what the environment takes.", trained.behavior, identity.spaces,
+        )  # fmt: skip
 
 
 def _part(scene: JaxScene, behavior: str | None) -> BehaviorPart:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs.foreign.area import Area, AreaOutcome
-from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors, described
+from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors, MaskError, described
 from jaxrl.envs.foreign.message import Draft, Report
 from jaxrl.envs.foreign.observations import MASK, ObservationError, SpaceError
 from jaxrl.envs.interface import BadDataError, EnvironmentFailure
@@ -176,19 +176,10 @@ class Lives:
 
     def _mask(self, agent: Any, kind: AgentKind, outcome: AreaOutcome) -> np.ndarray | None:
         """bool [M], from the observation or from `infos["action_mask"]`; None: all is allowed."""
-        given = kind.observation.mask(outcome.obs[agent])
-        if given is None:
-            given = outcome.infos.get(agent, {}).get(MASK)
-        if given is None:
-            return None
-        parts = given if isinstance(given, tuple | list) else (given,)
-        mask = np.concatenate([np.asarray(part).reshape(-1) for part in parts]).astype(bool)
-        if len(mask) != kind.action.spec.mask_size:
-            raise EnvironmentFailure(
-                f"{self._where(agent)}, {MASK}: got {len(mask)} entries, expected {kind.action.spec.mask_size}, one "
-                "for each choice of the discrete actions"
-            )
-        return mask
+        try:
+            return kind.mask(outcome.obs[agent], outcome.infos.get(agent, {}).get(MASK))
+        except MaskError as error:
+            raise EnvironmentFailure(f"{self._where(agent)}, {error}") from error
 
     def _number(self, agent: Any, reward: Any) -> float:
         if isinstance(reward, float | int):

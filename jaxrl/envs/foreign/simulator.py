@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from jaxrl.envs import SIMULATORS
+from jaxrl.envs.address import Kind, parse_address
 from jaxrl.envs.foreign.arguments import keyword_arguments, take_switch
 from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions
 from jaxrl.envs.interface import HostEnv
@@ -52,6 +54,20 @@ def recipe(
         timeout=options.timeout_wait,
         drawing=drawing,
     )
+
+
+def open_area(address: str, env_args: Sequence[str] | None, drawing: DrawingOptions = NOTHING_DRAWN) -> Area:
+    """Make one copy of an environment by its address, in this process.
+
+    Raises ArgumentsError, UnknownEnvironmentError, or whatever the environment raises.
+    """
+    kind, name = parse_address(address)
+    module, arguments = SIMULATORS[kind], keyword_arguments(env_args)
+    module.check(name)
+    if kind is Kind.GYMNASIUM:
+        return module.open_area(name, arguments, drawing)
+    take_switch(arguments, "team_reward", False)  # of what is learned, not of what is played
+    return module.open_area(name, arguments, drawing, teams=take_switch(arguments, "teams", True))
 
 
 def make_environment(

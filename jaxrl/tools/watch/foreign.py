@@ -5,24 +5,20 @@ The environment is stepped in this process, as in the host loop; each behavior's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from jaxrl.envs.address import Kind, parse_address
 from jaxrl.envs.behavior_names import NamedEnvironment
 from jaxrl.envs.foreign.area import Area, AreaOutcome
-from jaxrl.envs.foreign.arguments import keyword_arguments, take_switch
 from jaxrl.envs.foreign.behaviors import Behaviors, described, expected
 from jaxrl.envs.foreign.environment import ForeignEnvironment
 from jaxrl.envs.foreign.rendering import DrawingOptions, checked_picture
-from jaxrl.envs.gymnasium import simulator as gymnasium
+from jaxrl.envs.foreign.simulator import open_area
 from jaxrl.envs.interface import EnvironmentFailure
-from jaxrl.envs.pettingzoo import simulator as pettingzoo
 from jaxrl.training.player import Players, names_of_run, settings_of_run
 
 _FRAMES_PER_SECOND = 30.0
@@ -61,16 +57,14 @@ def play_foreign(
 
     Raises JaxrlError: it cannot be made, filmed or played with the policies of the run.
     """
-    kind, name = parse_address(address)
     written, parameters = settings_of_run(run)
-    arguments = keyword_arguments(written if env_args is None else env_args)
-    opened = _opener(kind, name or "", arguments)
+    arguments = written if env_args is None else env_args
     filmed: list[FilmedArea] = []
 
     names = names_of_run(run)
 
     def make_area(_: int) -> FilmedArea:
-        filmed.append(FilmedArea(opened(), address, Behaviors(names)))
+        filmed.append(FilmedArea(open_area(address, arguments, _DRAWN), address, Behaviors(names)))
         return filmed[0]
 
     env = NamedEnvironment(ForeignEnvironment(worker=0, name=address, make_area=make_area, areas=1, seed=seed), names)
@@ -92,15 +86,6 @@ def play_foreign(
         returns=tuple(area.returns[:last]),
         frame_seconds=area.stride / (area.frames_per_second or _FRAMES_PER_SECOND),
     )
-
-
-def _opener(kind: Kind, name: str, arguments: dict[str, Any]) -> Callable[[], Area]:
-    """What makes the copy, drawn. `team_reward` changes what is learned from, not what is played."""
-    if kind is Kind.GYMNASIUM:
-        return partial(gymnasium.open_area, name, arguments, _DRAWN)
-    take_switch(arguments, "team_reward", False)
-    teams = take_switch(arguments, "teams", True)
-    return partial(pettingzoo.open_area, name, arguments, _DRAWN, teams=teams)
 
 
 class Shot(NamedTuple):

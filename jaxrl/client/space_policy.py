@@ -1,0 +1,169 @@
+"""A trained policy in the spaces of an environment of Gymnasium, PettingZoo or RLlib: `jaxrl.load(run, env)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+from gymnasium.spaces import Space
+from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+
+from jaxrl.envs.foreign.area import Area
+from jaxrl.envs.foreign.behaviors import AgentKind, described, identity_of
+from jaxrl.envs.foreign.simulator import open_area
+from jaxrl.envs.gymnasium.area import GymnasiumArea
+from jaxrl.envs.rllib.area import MultiAgentArea
+from jaxrl.training.player import names_of_run, settings_of_run
+from jaxrl.types import PolicyError
+
+if TYPE_CHECKING:
+    from jaxrl.client.policy import Policy
+
+
+class Spaced(Protocol):
+    """An environment of Gymnasium (also a vector of them), PettingZoo or RLlib."""
+
+    observation_space: Any
+    action_space: Any
+
+
+class SpaceAction(NamedTuple):
+    """What the environment takes, and what is to be given back at the agent's next decision."""
+
+    action: Any  # an element of the action space; of a vector environment a batch
+    memory: Any
+
+
+class SpacePolicy:
+    """A policy that is shown what an environment gives and answers what it takes, as RLlib's `compute_single_action`.
+
+        env = gymnasium.make("Pendulum-v1")
+        policy = jaxrl.load("results/pendulum", env, deterministic=True)
+        obs, info = env.reset()
+        obs, reward, terminated, truncated, info = env.step(policy.act(obs))
+
+    Attributes:
+      policy: the same in the arrays of the training: sensors, and continuous actions from -1 to 1.
+    """
+
+    def __init__(self, policy: Policy, kind: AgentKind, batch: Batch | None = None) -> None:
+        self.policy = policy
+        self._kind = kind
+        self._batch = batch
+
+    def __repr__(self) -> str:
+        return f"<SpacePolicy of {self.policy!r}>"
+
+    def act(self, obs: Any, action_mask: Any = None, key: Any = None) -> Any:
+        """Return the action for an observation of the environment.
+
+        Args:
+          obs: an element of the observation space; of a vector environment a batch.
+          action_mask: as the environment gives it in its infos; None: that of the observation, if it holds one.
+          key: a JAX key or a whole number; not needed by a deterministic policy.
+
+        Raises:
+          PolicyError: as `Policy.act`; or the policy remembers, and `decide` gives its memory back.
+          ObservationError: the observation is none of the space.
+        """
+        if jax.tree.leaves(self.policy.initial_memory()):
+            raise PolicyError("act: this policy remembers what it saw: call decide, and give it its memory back")
+        return self.decide(obs, action_mask, key).action
+
+    def decide(
+        self,
+        obs: Any,
+        action_mask: Any = None,
+        key: Any = None,
+        *,
+        memory: Any = None,
+        begin: Any = None,
+        reward: Any = None,
+    ) -> SpaceAction:
+        """Return the action and the memory for the next decision; `memory`, `begin`, `reward` as in `Policy.act`."""
+        if self._batch is None:
+            arrays, mask = self.read(obs, action_mask)
+            action = self.policy.act(tuple(arrays), mask, key, memory=memory, begin=begin, reward=reward)
+            return SpaceAction(self.write(action.continuous, action.discrete), action.memory)
+        masks = [None] * self._batch.size if action_mask is None else action_mask
+        read = [self.read(one, mask) for one, mask in zip(self._batch.split(obs), masks, strict=True)]
+        arrays, mask = (jax.tree.map(lambda *rows: np.stack(rows), *part) for part in zip(*read, strict=True))
+        action = self.policy.act(tuple(arrays), mask, key, memory=memory, begin=begin, reward=reward)
+        pairs = zip(np.asarray(action.continuous), np.asarray(action.discrete), strict=True)
+        return SpaceAction(self._batch.join([self.write(*pair) for pair in pairs]), action.memory)
+
+    def read(self, obs: Any, action_mask: Any = None) -> tuple[list[np.ndarray], np.ndarray | None]:
+        """Return the arrays of the sensors of one observation, and its mask, bool [M]; None: everything is allowed."""
+        return self._kind.observation.read(obs), self._kind.mask(obs, action_mask)
+
+    def write(self, continuous: Any, discrete: Any) -> Any:
+        """Return an element of the action space, of float32 [C] from -1 to 1 and int32 [D]."""
+        return self._kind.action.value(np.asarray(continuous), np.asarray(discrete))
+
+
+class Batch(NamedTuple):
+    """How a vector environment puts observations and actions together."""
+
+    size: int
+    split: Callable[[Any], Any]  # batch of observations → one of each environment
+    join: Callable[[list[Any]], Any]  # actions → a batch
+
+
+def kind_for(run: Path, env: Any, behavior: str | None) -> tuple[str | None, AgentKind, Batch | None]:
+    """Return name and kind of the agents of an environment that a policy of the run is to play.
+
+    The name is `behavior` where the environment has one agent. An address is made with the arguments of the run, and
+    closed.
+
+    Raises:
+      PolicyError: the environment has several behaviors and none of them is named, or another one.
+      SpaceError: the spaces are none that policies can read.
+    """
+    if hasattr(env, "single_action_space"):
+        kind = AgentKind("agent", env.single_observation_space, env.single_action_space)
+        return behavior, kind, _batch(env)
+    area = open_area(env, settings_of_run(run)[0]) if isinstance(env, str) else area_of(env)
+    try:
+        agents = [described(area, agent) for agent in area.announced]
+    finally:
+        if isinstance(env, str):
+            area.close()
+    if isinstance(area, GymnasiumArea):
+        return behavior, AgentKind(*agents[0]), None
+    names = names_of_run(run)
+    names.add(map(identity_of, agents))
+    kinds = {names[identity_of(agent)]: agent for agent in agents}
+    if behavior is None and len(kinds) == 1:
+        (behavior,) = kinds
+    if behavior not in kinds:
+        got = "none is named" if behavior is None else f"{behavior} is none of them"
+        known = ", ".join(kinds) or "none, as it has no possible_agents"
+        raise PolicyError(f"env: the environment has the behaviors {known}, and {got}: say which with `behavior`")
+    return behavior, AgentKind(*kinds[behavior]), None
+
+
+def area_of(env: Any) -> Area:
+    """Return somebody's environment as an area. Raises PolicyError for what is none."""
+    if any(kind.__name__ == "MultiAgentEnv" for kind in type(env).__mro__) or hasattr(env, "observation_spaces"):
+        return MultiAgentArea(env, teams=True)
+    if callable(getattr(env, "action_space", None)):
+        from jaxrl.envs.pettingzoo.area import PettingZooArea
+
+        return PettingZooArea(env, teams=True)
+    if isinstance(getattr(env, "action_space", None), Space):
+        return GymnasiumArea(env, "agent")
+    raise PolicyError(
+        f"env: got a {type(env).__name__}, expected a JaxEnv or JaxScene, an environment of Gymnasium, PettingZoo or "
+        "RLlib, or an address such as jax:basic"
+    )
+
+
+def _batch(env: Any) -> Batch:
+    def join(actions: list[Any]) -> Any:
+        space = env.single_action_space
+        return concatenate(space, actions, create_empty_array(space, env.num_envs))
+
+    return Batch(env.num_envs, lambda obs: list(iterate(env.observation_space, obs)), join)
