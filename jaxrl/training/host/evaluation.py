@@ -151,7 +151,7 @@ class _Trial:
 
 
 class Evaluation:
-    """The environment and the policies of the evaluation episodes, in which behaviors have the `names` of the run."""
+    """Environment and policies of the evaluation episodes of all behaviors, which have the `names` of the run."""
 
     def __init__(self, settings: RunSettings, interrupt: Interrupt, names: BehaviorNames | None = None) -> None:
         self._settings = settings
