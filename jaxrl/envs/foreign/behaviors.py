@@ -13,7 +13,8 @@ from gymnasium import spaces
 
 from jaxrl.envs.behavior_names import BehaviorNames
 from jaxrl.envs.foreign.actions import ActionWriter
-from jaxrl.envs.foreign.observations import MASK, ObservationReader, leaves
+from jaxrl.envs.foreign.masks import find_mask, read_mask
+from jaxrl.envs.foreign.observations import ObservationReader, leaves
 from jaxrl.types import BehaviorSpec, Identity
 
 if TYPE_CHECKING:
@@ -27,10 +28,6 @@ def unnumbered(agent: Any) -> str:
     match = _NUMBERED.fullmatch(str(agent))
     name = match.group(1) if match else str(agent)
     return re.sub(r"[^\w.-]", "_", name) or "agent"
-
-
-class MaskError(ValueError):
-    """A mask does not fit the actions. Whoever knows them adds worker, area and agent."""
 
 
 class Agent(NamedTuple):
@@ -47,7 +44,9 @@ class AgentKind:
     def __init__(self, name: str, observation: spaces.Space, action: spaces.Space) -> None:
         self.name = name
         self.action = ActionWriter(action)
-        self.observation = ObservationReader(observation, self.action.spec.mask_size)
+        self.observation = ObservationReader(observation, find_mask(observation, action))
+        self._action_space = action
+        self.warned_of_mask = False  # of one that forbids every choice
         self.spec = BehaviorSpec(observations=self.observation.specs, action=self.action.spec)
 
     def mask(self, obs: Any, told: Any = None) -> np.ndarray | None:
@@ -55,19 +54,9 @@ class AgentKind:
 
         Raises MaskError: it does not fit the actions.
         """
-        given = self.observation.mask(obs)
-        if given is None:
-            given = told
-        if given is None:
-            return None
-        parts = given if isinstance(given, tuple | list) else (given,)
-        mask = np.concatenate([np.asarray(part).reshape(-1) for part in parts]).astype(bool)
-        if len(mask) != self.action.spec.mask_size:
-            raise MaskError(
-                f"{MASK}: got {len(mask)} entries, expected {self.action.spec.mask_size}, one for each choice of the "
-                "discrete actions"
-            )
-        return mask
+        mask = self.observation.mask(obs)
+        mask = told if mask is None else mask
+        return None if mask is None else read_mask(self._action_space, mask)
 
 
 class Behaviors:

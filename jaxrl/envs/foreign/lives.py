@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs.foreign.area import Area, AreaOutcome
-from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors, MaskError, described
+from jaxrl.envs.foreign.behaviors import AgentKind, Behaviors, described
+from jaxrl.envs.foreign.masks import MaskError, closed_branches
 from jaxrl.envs.foreign.message import Draft, Report
 from jaxrl.envs.foreign.observations import MASK, ObservationError, SpaceError
 from jaxrl.envs.interface import BadDataError, EnvironmentFailure
 from jaxrl.types import NO_GROUP
+
+log = logging.getLogger(__name__)
 
 COMMON = "__common__"
 """The key of an area's infos for what concerns all of its agents (RLlib's word)."""
@@ -177,9 +181,18 @@ class Lives:
     def _mask(self, agent: Any, kind: AgentKind, outcome: AreaOutcome) -> np.ndarray | None:
         """bool [M], from the observation or from `infos["action_mask"]`; None: all is allowed."""
         try:
-            return kind.mask(outcome.obs[agent], outcome.infos.get(agent, {}).get(MASK))
-        except MaskError as error:
+            mask = kind.mask(outcome.obs[agent], outcome.infos.get(agent, {}).get(MASK))
+        except (MaskError, ObservationError) as error:
             raise EnvironmentFailure(f"{self._where(agent)}, {error}") from error
+        if mask is not None and not kind.warned_of_mask and not mask.all():
+            closed = closed_branches(kind.action.spec.discrete_branches, mask)
+            if closed:
+                kind.warned_of_mask = True
+                log.warning(
+                    "%s, %s: every choice of branch %d is forbidden. One is drawn from all of them then, with equal "
+                    "probabilities; leave one allowed.", self._where(agent), MASK, closed[0],
+                )  # fmt: skip
+        return mask
 
     def _number(self, agent: Any, reward: Any) -> float:
         if isinstance(reward, float | int):

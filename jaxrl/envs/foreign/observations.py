@@ -8,7 +8,7 @@
 | MultiBinary | float32 [F], flattened |
 | Dict, Tuple | a sensor for each part, named by its path (`hand/left`), a Dict's in the order of the space |
 
-In a Dict the entry `action_mask` is no sensor where it has one number for each choice of the discrete actions.
+The entry `action_mask` of a Dict is no sensor, unless there is nothing else to see (see `masks`).
 """
 
 from __future__ import annotations
@@ -46,16 +46,17 @@ class _Leaf(NamedTuple):
 
 
 class ObservationReader:
-    """Reads the observations of one space. `mask_size`: M of the actions that belong to it.
+    """Reads the observations of one space. `mask`: where the mask of the actions stands in it; None: nowhere.
 
     Raises:
         SpaceError: a part of the space is no kind of the table above; the text names it by its path.
     """
 
-    def __init__(self, space: spaces.Space, mask_size: int) -> None:
-        self.has_mask = _holds_mask(space, mask_size)
-        of_mask = (MASK,) if self.has_mask else None
-        self._leaves = tuple(_leaf(part, path) for path, part in leaves(space) if path != of_mask)
+    def __init__(self, space: spaces.Space, mask: Path | None = None) -> None:
+        self._mask = mask
+        parts = list(leaves(space))
+        seen = parts if mask is None else [(path, part) for path, part in parts if path[: len(mask)] != mask]
+        self._leaves = tuple(_leaf(part, path) for path, part in seen or parts)
         if not self._leaves:
             raise SpaceError(f"observation space {space} holds nothing that an agent could see")
         self.specs = tuple(leaf.spec for leaf in self._leaves)
@@ -69,8 +70,13 @@ class ObservationReader:
         return [self._encoded(leaf, observation) for leaf in self._leaves]
 
     def mask(self, observation: Any) -> Any:
-        """The entry `action_mask`, or None."""
-        return observation[MASK] if self.has_mask else None
+        """Return the mask that stands in an observation, or None. Raises ObservationError."""
+        if self._mask is None:
+            return None
+        try:
+            return part_at(observation, self._mask)
+        except (LookupError, TypeError) as error:
+            raise ObservationError(f"{MASK}: there is no part {error}") from error
 
     def _encoded(self, leaf: _Leaf, observation: Any) -> np.ndarray:
         try:
@@ -79,13 +85,6 @@ class ObservationReader:
             raise ObservationError(f"sensor {leaf.spec.name!r}: there is no part {error}") from error
         except (ArithmeticError, TypeError, ValueError) as error:
             raise ObservationError(f"sensor {leaf.spec.name!r}: {error}") from error
-
-
-def _holds_mask(space: spaces.Space, mask_size: int) -> bool:
-    if not isinstance(space, spaces.Dict) or MASK not in space.spaces or len(space.spaces) == 1:
-        return False
-    shape = space.spaces[MASK].shape
-    return shape is not None and prod(shape) == mask_size > 0
 
 
 def leaves(space: spaces.Space, path: Path = ()) -> Iterator[tuple[Path, spaces.Space]]:

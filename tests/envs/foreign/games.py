@@ -132,7 +132,7 @@ def number(agent: str) -> int:
     return 10 if agent == "guard_0" else int(agent[-1]) + 1
 
 
-def stairs_env(*games: Stairs, **settings: Any) -> ForeignEnvironment:
+def stairs_env(*games: gymnasium.Env, **settings: Any) -> ForeignEnvironment:
     """Copies of `Stairs` side by side."""
     return ForeignEnvironment(
         worker=settings.pop("worker", 3),

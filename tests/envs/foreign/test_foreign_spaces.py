@@ -15,9 +15,9 @@ from jaxrl.envs.foreign.observations import ObservationError, ObservationReader,
 from jaxrl.envs.sensors import IMAGE_PROPERTIES
 
 
-def read(space, observation, mask_size=0):
+def read(space, observation):
     """Names and lists of an observation."""
-    reader = ObservationReader(space, mask_size)
+    reader = ObservationReader(space)
     values = reader.read(observation)
     assert [value.shape for value in values] == [spec.shape for spec in reader.specs]
     assert [str(value.dtype) for value in values] == [spec.dtype for spec in reader.specs]
@@ -54,7 +54,7 @@ def test_spaces_that_are_vectors(space, observation, expected):
     ],
 )
 def test_images_stay_bytes_and_begin_with_their_channels(shape, order, expected):
-    reader = ObservationReader(spaces.Box(0, 255, shape, np.uint8), 0)
+    reader = ObservationReader(spaces.Box(0, 255, shape, np.uint8))
     (spec,) = reader.specs
     assert (spec.shape, spec.dimension_property, spec.dtype) == (expected, IMAGE_PROPERTIES, "uint8")
     image = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
@@ -74,18 +74,9 @@ def test_a_sensor_for_each_part_named_by_its_path():
     assert read(space, observation) == {"eye/left": [0.5], "hand/0": [0, 1], "hand/1": [0.25]}
 
 
-def test_a_mask_in_the_observation_is_no_sensor_where_it_has_one_number_for_each_choice():
-    space = spaces.Dict({"observation": spaces.Box(0, 1, (2,)), "action_mask": spaces.Box(0, 1, (3,), np.int8)})
-    given = {"observation": np.zeros(2), "action_mask": np.array([1, 0, 1])}
-    assert read(space, given, mask_size=3) == {"observation": [0, 0]}
-    assert ObservationReader(space, 3).mask(given).tolist() == [1, 0, 1]
-    assert read(space, given, mask_size=4) == {"action_mask": [1, 0, 1], "observation": [0, 0]}
-    assert ObservationReader(space, 4).mask(given) is None
-
-
 def test_an_array_that_is_read_is_a_copy():
     given = np.zeros(2, np.float32)
-    (seen,) = ObservationReader(spaces.Box(0, 1, (2,)), 0).read(given)
+    (seen,) = ObservationReader(spaces.Box(0, 1, (2,))).read(given)
     given[:] = 9
     assert seen.tolist() == [0, 0]
 
@@ -104,7 +95,7 @@ def test_an_array_that_is_read_is_a_copy():
 )
 def test_observations_that_do_not_fit_are_named(space, observation, words):
     with pytest.raises(ObservationError, match=words):
-        ObservationReader(space, 0).read(observation)
+        ObservationReader(space).read(observation)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +109,7 @@ def test_observations_that_do_not_fit_are_named(space, observation, words):
 )
 def test_spaces_of_observations_that_are_not_read(space, words):
     with pytest.raises(SpaceError, match=words):
-        ObservationReader(space, 0)
+        ObservationReader(space)
 
 
 @pytest.mark.parametrize(
