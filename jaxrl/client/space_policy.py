@@ -11,8 +11,11 @@ import numpy as np
 from gymnasium.spaces import Space
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
+from jaxrl.envs.foreign.actions import bounded
 from jaxrl.envs.foreign.area import Area
+from jaxrl.envs.foreign.arguments import keyword_arguments
 from jaxrl.envs.foreign.behaviors import AgentKind, described, identity_of
+from jaxrl.envs.foreign.options import IN_TEAMS, AreaOptions, take_options
 from jaxrl.envs.foreign.simulator import open_area
 from jaxrl.envs.gymnasium.area import GymnasiumArea
 from jaxrl.envs.rllib.area import MultiAgentArea
@@ -123,9 +126,10 @@ def kind_for(run: Path, env: Any, behavior: str | None) -> tuple[str | None, Age
       SpaceError: the spaces are none that policies can read.
     """
     if hasattr(env, "single_action_space"):
-        kind = AgentKind("agent", env.single_observation_space, env.single_action_space)
+        scale, action = _options(run).action_scale, env.single_action_space
+        kind = AgentKind("agent", env.single_observation_space, action if scale is None else bounded(action, scale))
         return behavior, kind, _batch(env)
-    area = open_area(env, settings_of_run(run)[0]) if isinstance(env, str) else area_of(env)
+    area = open_area(env, settings_of_run(run)[0]) if isinstance(env, str) else area_of(env, _options(run))
     try:
         agents = [described(area, agent) for agent in area.announced]
     finally:
@@ -145,20 +149,26 @@ def kind_for(run: Path, env: Any, behavior: str | None) -> tuple[str | None, Age
     return behavior, AgentKind(*kinds[behavior]), None
 
 
-def area_of(env: Any) -> Area:
+def area_of(env: Any, options: AreaOptions = IN_TEAMS) -> Area:
     """Return somebody's environment as an area. Raises PolicyError for what is none."""
     if any(kind.__name__ == "MultiAgentEnv" for kind in type(env).__mro__) or hasattr(env, "observation_spaces"):
-        return MultiAgentArea(env, teams=True)
+        return MultiAgentArea(env, options)
     if callable(getattr(env, "action_space", None)):
         from jaxrl.envs.pettingzoo.area import PettingZooArea
 
-        return PettingZooArea(env, teams=True)
+        return PettingZooArea(env, options)
     if isinstance(getattr(env, "action_space", None), Space):
-        return GymnasiumArea(env, "agent")
+        return GymnasiumArea(env, "agent", options)
     raise PolicyError(
         f"env: got a {type(env).__name__}, expected a JaxEnv or JaxScene, an environment of Gymnasium, PettingZoo or "
         "RLlib, or an address such as jax:basic"
     )
+
+
+def _options(run: Path) -> AreaOptions:
+    """Return the options of the environment that the run was trained in."""
+    written = [text for text in settings_of_run(run)[0] if text.partition("=")[0] in AreaOptions._fields]
+    return take_options(keyword_arguments(written), one_agent=False)[0]
 
 
 def _batch(env: Any) -> Batch:

@@ -185,3 +185,11 @@ def test_an_address_is_made_with_the_arguments_of_the_run(tmp_path: Path) -> Non
     assert policy.write([1.0], []).tolist() == [2.0]
     obs, _ = env.reset(seed=0)
     assert env.action_space.contains(policy.act(obs, key=1))
+
+
+def test_a_scale_of_the_run_counts_for_its_policies(tmp_path: Path) -> None:
+    """A Box from 5 on, which the run was told to end at 5 + 4: its middle is 7."""
+    env: Any = SimpleNamespace(observation_space=spaces.Box(0, 1, (2,)), action_space=spaces.Box(5, np.inf, (1,)))
+    run = run_of(tmp_path / "run", AgentKind("Wheel", env.observation_space, spaces.Box(5, 9, (1,))))
+    (run / "configuration.yaml").write_text("env_settings: {env_path: 'gymnasium:W-v0', env_args: [action_scale=4]}")
+    assert jaxrl.load(run, env).write([0.0], []).tolist() == [7.0]

@@ -11,6 +11,7 @@ import pytest
 from jaxrl.envs.address import UnknownEnvironmentError
 from jaxrl.envs.foreign.arguments import ArgumentsError
 from jaxrl.envs.foreign.environment import area_seeds
+from jaxrl.envs.foreign.options import AreaOptions
 from jaxrl.envs.foreign.simulator import make_environment
 from jaxrl.envs.pettingzoo import simulator
 from jaxrl.envs.pettingzoo.area import PettingZooArea
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # pygame'
 
 def factory(name: str, **settings: Any):
     arguments = settings.pop("arguments", {})
-    opened = partial(open_area, name, arguments, teams=settings.pop("teams", True))
+    opened = partial(open_area, name, arguments, options=AreaOptions(teams=settings.pop("teams", True)))
     return partial(make_environment, opened, f"pettingzoo:{name}", **{"seed": 3, "timeout": 10.0} | settings)
 
 
@@ -94,7 +95,7 @@ def test_a_step_that_returns_nothing_is_said_to():
     from mpe2 import simple_tag_v3
 
     env = simple_tag_v3.parallel_env()
-    area = PettingZooArea(env, teams=True)
+    area = PettingZooArea(env)
     area.reset(3, None)
     env.step = lambda actions: None
     with pytest.raises(ValueError, match=r"returned a NoneType, expected \(observations, .*as PettingZoo 1.24 has it"):
@@ -129,7 +130,7 @@ def test_a_worker_process_of_it():
 def test_behaviors_are_called_as_agents_are_without_their_number(agent, behavior):
     from tests.envs.foreign.games import Relay
 
-    assert PettingZooArea(Relay(), teams=True).behavior(agent) == behavior
+    assert PettingZooArea(Relay()).behavior(agent) == behavior
 
 
 def test_a_maker_of_ones_own(tmp_path, monkeypatch):

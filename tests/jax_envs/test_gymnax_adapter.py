@@ -122,13 +122,27 @@ def test_actions_as_each_space_has_them():
     several = type("MultiDiscrete", (), {"num_categories": np.array([2, 3]), "dtype": np.int32})()
     assert foreign.action_spec("here", several) == ActionSpec(0, (2, 3))
     assert foreign.to_native(several, jnp.zeros(0), jnp.array([1, 2, 9])).tolist() == [1, 2]  # surplus is dropped
-    mixed = box(np.array([0.0, -np.inf]), np.array([10.0, np.inf]), (2,))
+    mixed = box(np.array([0.0, -4.0]), np.array([10.0, 4.0]), (2,))
     assert foreign.action_spec("here", mixed) == ActionSpec(2, ())
-    # 0 + (0.5 + 1) / 2 * 10 = 7.5 where bounded; as it is where not; more than 1 is 1
-    np.testing.assert_allclose(foreign.to_native(mixed, jnp.array([0.5, -0.25, 3.0]), jnp.zeros(0)), [7.5, -0.25])
+    # 0 + (0.5 + 1) / 2 * 10 = 7.5; more than 1 is 1
+    np.testing.assert_allclose(foreign.to_native(mixed, jnp.array([0.5, -0.25, 3.0]), jnp.zeros(0)), [7.5, -1.0])
     np.testing.assert_allclose(foreign.to_native(box(0.0, 1.0, (1, 2)), jnp.array([3.0, -1.0]), None), [[1.0, 0.0]])
     with pytest.raises(JaxrlError, match=r"here: action space .* is not supported"):
         foreign.action_spec("here", SimpleNamespace(n=3))
+
+
+@pytest.mark.parametrize(("low", "high"), [(5.0, np.inf), (-np.inf, 5.0), (-np.inf, np.inf), (-3.4e38, 3.4e38)])
+def test_a_box_without_a_bound_is_refused(low, high):
+    """Its policies would be sent -1 to 1, which is outside of a space from 5 on, or NaN."""
+    with pytest.raises(JaxrlError, match=r"here: action space .* has no bound on a side"):
+        foreign.action_spec("here", box(low, high, (2,)))
+
+
+def test_rounded_actions_stay_in_their_space():
+    """-0.05 + (0.01 + 0.05) is more than 0.01 in float32."""
+    low, high = np.float32(-0.05), np.float32(0.01)
+    ends = [float(foreign.to_native(box(low, high, (1,)), jnp.array([end]), None)[0]) for end in (-1.0, 1.0)]
+    assert ends == [low, high]
 
 
 def test_observations_are_flat_and_states_keep_their_shapes():

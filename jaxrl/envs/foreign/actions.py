@@ -7,9 +7,9 @@
 | Box | a continuous dimension for each number |
 | Dict, Tuple | those of the parts, in the order of the space: hybrid actions |
 
-Policies send numbers from -1 to 1. Where a dimension of a Box has two finite bounds, -1 is the lower and 1 the upper,
-and what lies between is linear. A dimension without two bounds gets the number as it is, not below or above the bound
-that it has. A Box of integers gets rounded numbers.
+Policies send numbers from -1 to 1. -1 is the lower and 1 the upper bound of a dimension of a Box, and what lies between
+is linear. A Box of integers gets rounded numbers. A Box without a bound on a side is refused, unless `bounded` gives it
+one.
 """
 
 from __future__ import annotations
@@ -94,11 +94,15 @@ def _part(space: spaces.Space, path: Path) -> _Part:
         start = np.zeros(size, np.int64)
         return _choices((2,) * size, start, lambda numbers: numbers.astype(space.dtype).reshape(space.shape))
     if isinstance(space, spaces.Box):
-        return _numbers(space)
+        return _numbers(space, path)
     raise SpaceError(
-        f"{'/'.join(map(str, ('action', *path)))} space: {space} is no Box, Discrete, MultiDiscrete, MultiBinary, Dict "
+        f"{_place(path)}: {space} is no Box, Discrete, MultiDiscrete, MultiBinary, Dict "
         "or Tuple, which are those that policies can act in; wrap the environment so that it takes one of them"
     )
+
+
+def _place(path: Path) -> str:
+    return f"{'/'.join(map(str, ('action', *path)))} space"
 
 
 def _choices(branches: tuple[int, ...], start: np.ndarray, shaped: Callable[[np.ndarray], Any]) -> _Part:
@@ -111,13 +115,38 @@ def _choices(branches: tuple[int, ...], start: np.ndarray, shaped: Callable[[np.
     )
 
 
-def _numbers(space: spaces.Box) -> _Part:
+def bounded(space: spaces.Space, scale: float) -> spaces.Space:
+    """Return the action space with bounds where its Boxes have none: `scale` away from the other bound, or from 0."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict([(key, bounded(part, scale)) for key, part in space.spaces.items()])
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([bounded(part, scale) for part in space.spaces])
+    if not isinstance(space, spaces.Box):
+        return space
+    low, high = (bound.astype(np.float64) for bound in (space.low, space.high))
+    below, above = _missing_bounds(space)
+    least = np.where(below, np.where(above, 0.0, high) - scale, low)
+    most = np.where(above, np.where(below, 0.0, low) + scale, high)
+    return spaces.Box(least.astype(space.dtype), most.astype(space.dtype), dtype=space.dtype.type)
+
+
+def _missing_bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
+    """Return where a Box has no lower and no upper bound, bool [*shape]."""
+    endless = _ENDLESS_INTEGER if space.dtype.kind in "iub" else _ENDLESS
+    return space.low.astype(np.float64) <= -endless, space.high.astype(np.float64) >= endless
+
+
+def _numbers(space: spaces.Box, path: Path) -> _Part:
+    below, above = _missing_bounds(space)
+    if below.any() or above.any():
+        raise SpaceError(
+            f"{_place(path)}: {space} has no {'lower' if below.any() else 'upper'} bound, so what -1 and 1 of a policy "
+            "stand for is not known: give the space finite bounds, or say --env-args action_scale=S: S is the largest "
+            "action where there is no bound, from the bound on the other side or from 0"
+        )
     low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
     whole = space.dtype.kind in "iub"
-    endless = _ENDLESS_INTEGER if whole else _ENDLESS
-    bounded = (low > -endless) & (high < endless)
-    least, most = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
-    middle, half = (most + least) / 2, (most - least) / 2
+    middle, half = (high + low) / 2, (high - low) / 2
 
     def value(continuous: np.ndarray, _: np.ndarray) -> np.ndarray:
         numbers = np.clip(continuous.astype(np.float64) * half + middle, low, high)

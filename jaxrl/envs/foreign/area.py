@@ -7,7 +7,9 @@ from typing import Any, NamedTuple, Protocol
 
 from gymnasium import spaces
 
+from jaxrl.envs.foreign.actions import bounded
 from jaxrl.envs.foreign.behaviors import unnumbered
+from jaxrl.envs.foreign.options import AreaOptions
 
 
 class AreaOutcome(NamedTuple):
@@ -61,8 +63,9 @@ class Area(Protocol):
 class WrappedArea:
     """What copies of Gymnasium's, PettingZoo's and RLlib's environments share: a part of `Area`."""
 
-    def __init__(self, env: Any, *, teams: bool) -> None:
-        self.teams = teams
+    def __init__(self, env: Any, options: AreaOptions) -> None:
+        self.teams = options.teams
+        self._action_scale = options.action_scale
         self.frames_per_second: float | None = (getattr(env, "metadata", None) or {}).get("render_fps")
         self._env = env
 
@@ -82,6 +85,10 @@ class WrappedArea:
     def close(self) -> None:
         """Close it, if it can be."""
         getattr(self._env, "close", lambda: None)()
+
+    def _bounded(self, action: spaces.Space) -> spaces.Space:
+        """Return the action space with bounds, if `action_scale` says how wide it is."""
+        return action if self._action_scale is None else bounded(action, self._action_scale)
 
     def _begun(self, seed: int | None, options: Mapping[str, Any] | None) -> Any:
         """What its own `reset` answers."""

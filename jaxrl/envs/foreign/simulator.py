@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from jaxrl.envs import SIMULATORS
 from jaxrl.envs.address import Kind, parse_address
-from jaxrl.envs.foreign.arguments import keyword_arguments, take_switch
+from jaxrl.envs.foreign.arguments import keyword_arguments
+from jaxrl.envs.foreign.options import take_options
 from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions
 from jaxrl.envs.interface import HostEnv
 from jaxrl.envs.workers.handles import EnvFactory
@@ -26,26 +27,25 @@ def recipe(
     settings: RunSettings,
     *,
     package: str | None = None,
-    in_teams: bool = True,
+    one_agent: bool = False,
     drawing: DrawingOptions = NOTHING_DRAWN,
 ) -> EnvFactory:
     """A function worker → HostEnv for `EnvPool`.
 
     Args:
-        open_area: (name, arguments, drawing) → one copy, with `teams` if it is `in_teams`; at a module's top level.
+        open_area: (name, arguments, drawing, options) → one copy; at a module's top level.
         address: KIND:NAME.
         package: as its makers write it, for the log.
-        in_teams: `env_args` may say `team_reward=true` and `teams=false`.
+        one_agent: `env_args` say nothing about teams.
 
     Raises ArgumentsError: env_args are wrong.
     """
     options = settings.env_settings
     arguments = keyword_arguments(options.env_args)
-    team_reward = in_teams and take_switch(arguments, "team_reward", False)
-    teams = {"teams": take_switch(arguments, "teams", True)} if in_teams else {}
+    area_options, team_reward = take_options(arguments, one_agent=one_agent)
     return partial(
         make_environment,
-        partial(open_area, address.partition(":")[2], arguments, **teams),
+        partial(open_area, address.partition(":")[2], arguments, options=area_options),
         address,
         package=package,
         areas=options.num_areas,
@@ -64,10 +64,8 @@ def open_area(address: str, env_args: Sequence[str] | None, drawing: DrawingOpti
     kind, name = parse_address(address)
     module, arguments = SIMULATORS[kind], keyword_arguments(env_args)
     module.check(name)
-    if kind is Kind.GYMNASIUM:
-        return module.open_area(name, arguments, drawing)
-    take_switch(arguments, "team_reward", False)  # of what is learned, not of what is played
-    return module.open_area(name, arguments, drawing, teams=take_switch(arguments, "teams", True))
+    options, _ = take_options(arguments, one_agent=kind is Kind.GYMNASIUM)
+    return module.open_area(name, arguments, drawing, options)
 
 
 def make_environment(

@@ -9,6 +9,7 @@ import gymnasium
 from gymnasium import spaces
 
 from jaxrl.envs.foreign.area import AreaOutcome, WrappedArea, handed_back
+from jaxrl.envs.foreign.options import ALONE, AreaOptions
 
 AGENT = "agent"
 _LIVING, _NOBODY = (AGENT,), ()
@@ -17,8 +18,8 @@ _LIVING, _NOBODY = (AGENT,), ()
 class GymnasiumArea(WrappedArea):
     """`env`, whose one agent belongs to the behavior `name`."""
 
-    def __init__(self, env: gymnasium.Env, name: str) -> None:
-        super().__init__(env, teams=False)
+    def __init__(self, env: gymnasium.Env, name: str, options: AreaOptions = ALONE) -> None:
+        super().__init__(env, options)
         self._name = name
 
     @property
@@ -28,7 +29,7 @@ class GymnasiumArea(WrappedArea):
 
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
         """Of observations and actions."""
-        return self._env.observation_space, self._env.action_space
+        return self._env.observation_space, self._bounded(self._env.action_space)
 
     def behavior(self, agent: Any) -> str:
         """The name of the environment."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jaxrl import trust
 from jaxrl.envs.address import UnknownEnvironmentError, unknown
 from jaxrl.envs.foreign.imports import import_for, require_package
+from jaxrl.envs.foreign.options import ALONE, AreaOptions
 from jaxrl.envs.foreign.rendering import DrawingOptions, drawing_options, make_drawn
 from jaxrl.envs.foreign.simulator import recipe
 from jaxrl.envs.interface import EnvironmentFailure
@@ -50,10 +51,10 @@ def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> En
     """A function worker → HostEnv for `EnvPool`. Raises as `check`; ArgumentsError: env_args are wrong."""
     check(name)
     drawing = drawing_options(settings)
-    return recipe(open_area, f"gymnasium:{name}", settings, package="Gymnasium", in_teams=False, drawing=drawing)
+    return recipe(open_area, f"gymnasium:{name}", settings, package="Gymnasium", one_agent=True, drawing=drawing)
 
 
-def open_area(name: str, arguments: dict[str, Any], drawing: DrawingOptions) -> Area:
+def open_area(name: str, arguments: dict[str, Any], drawing: DrawingOptions, options: AreaOptions = ALONE) -> Area:
     """One copy, which can be drawn where that is `wanted`.
 
     Raises EnvironmentFailure where a package of it is missing, else whatever the environment raises.
@@ -67,4 +68,4 @@ def open_area(name: str, arguments: dict[str, Any], drawing: DrawingOptions) -> 
         env = make_drawn(make, drawing) if drawing.wanted else make()
     except gymnasium.error.DependencyNotInstalled as error:
         raise EnvironmentFailure(f"gymnasium:{name} needs a package that is not installed: {error}") from error
-    return GymnasiumArea(env, name.rpartition(":")[2].rpartition("/")[2])
+    return GymnasiumArea(env, name.rpartition(":")[2].rpartition("/")[2], options)

@@ -10,6 +10,7 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel, turn_based_aec_to_parallel
 
 from jaxrl.envs.foreign.area import AreaOutcome, WrappedArea, mappings
+from jaxrl.envs.foreign.options import IN_TEAMS, AreaOptions
 
 
 class PettingZooArea(WrappedArea):
@@ -19,13 +20,13 @@ class PettingZooArea(WrappedArea):
 
     Args:
         env: agents of an AEC environment that says it is parallelizable act all at once, those of another in turns.
-        teams: whether the agents of a behavior are a team.
+        options: of `env_args`.
 
     Raises:
         TypeError: `env` is none of PettingZoo's environments.
     """
 
-    def __init__(self, env: Any, *, teams: bool) -> None:
+    def __init__(self, env: Any, options: AreaOptions = IN_TEAMS) -> None:
         self._turns: AECEnv | None = None
         if isinstance(env, AECEnv):
             in_turns = not env.metadata.get("is_parallelizable", False)
@@ -33,11 +34,11 @@ class PettingZooArea(WrappedArea):
             env = turn_based_aec_to_parallel(env) if in_turns else aec_to_parallel(env)
         if not isinstance(env, ParallelEnv):
             raise TypeError(f"got a {type(env).__name__}, expected a ParallelEnv or an AECEnv of PettingZoo")
-        super().__init__(env, teams=teams)
+        super().__init__(env, options)
 
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
         """Of observations and actions."""
-        return self._env.observation_space(agent), self._env.action_space(agent)
+        return self._env.observation_space(agent), self._bounded(self._env.action_space(agent))
 
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
         """Raises whatever the environment raises; ValueError: it returns something else than PettingZoo defines."""

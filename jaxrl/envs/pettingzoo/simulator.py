@@ -4,9 +4,10 @@
 `NAME` of the module instead: a class of PettingZoo's environments, or a function of one's own or of a package that is
 made for PettingZoo; nothing else is called, whoever names it. A name with a slash,
 such as `sisl/multiwalker-v9`, stands in PettingZoo's registry (1.27 or newer). `env_args` are keyword arguments of what
-makes the environment, but for two:
+makes the environment, but for three:
 - `team_reward=true`: the mean of a team's rewards is paid to all of it as group reward, in place of each its own;
-- `teams=false`: every agent is alone. Else all agents of one behavior in one environment are a team.
+- `teams=false`: every agent is alone. Else all agents of one behavior in one environment are a team;
+- `action_scale=S`: the largest action where an action space has no bound, from its other bound or from 0.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from jaxrl import trust
 from jaxrl.envs.address import UnknownEnvironmentError, unknown
 from jaxrl.envs.foreign.imports import import_for, is_made_for, require_package
+from jaxrl.envs.foreign.options import IN_TEAMS, AreaOptions
 from jaxrl.envs.foreign.rendering import DrawingOptions, drawing_options, make_drawn
 from jaxrl.envs.foreign.simulator import recipe
 from jaxrl.envs.workers.handles import EnvFactory
@@ -53,12 +55,12 @@ def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> En
     return recipe(open_area, f"pettingzoo:{name}", settings, package="PettingZoo", drawing=drawing_options(settings))
 
 
-def open_area(name: str, arguments: dict[str, Any], drawing: DrawingOptions, *, teams: bool = True) -> Area:
+def open_area(name: str, arguments: dict[str, Any], drawing: DrawingOptions, options: AreaOptions = IN_TEAMS) -> Area:
     """One copy, which can be drawn where that is `wanted`. Raises whatever the environment raises."""
     from jaxrl.envs.pettingzoo.area import PettingZooArea
 
     make = partial(_maker(name), **arguments)
-    return PettingZooArea(make_drawn(make, drawing) if drawing.wanted else make(), teams=teams)
+    return PettingZooArea(make_drawn(make, drawing) if drawing.wanted else make(), options)
 
 
 def _maker(name: str) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from gymnasium import spaces
 
 from jaxrl.envs.foreign.area import AreaOutcome, WrappedArea, mappings
+from jaxrl.envs.foreign.options import IN_TEAMS, AreaOptions
 
 ALL = "__all__"
 
@@ -20,11 +21,11 @@ class MultiAgentArea(WrappedArea):
 
     Args:
         env: has `reset(seed=, options=)` and `step(actions)` as RLlib 2.3 and later define them.
-        teams: whether the agents of a behavior are a team.
+        options: of `env_args`.
     """
 
-    def __init__(self, env: Any, *, teams: bool) -> None:
-        super().__init__(env, teams=teams)
+    def __init__(self, env: Any, options: AreaOptions = IN_TEAMS) -> None:
+        super().__init__(env, options)
         self._living: dict[Any, None] = {}  # in the order in which they appeared
 
     @property
@@ -35,7 +36,7 @@ class MultiAgentArea(WrappedArea):
 
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
         """Of observations and actions. Raises ValueError where the environment tells none."""
-        return self._space("observation", agent), self._space("action", agent)
+        return self._space("observation", agent), self._bounded(self._space("action", agent))
 
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
         """Raises whatever the environment raises; ValueError: it returns something else than RLlib defines."""

@@ -2,7 +2,8 @@
 
 `CLASS` of a module or of a file (`rllib:my_file.py:MyEnv`) has the interface of RLlib's `MultiAgentEnv`; whether it is
 derived from it does not matter, and Ray is not imported here. As RLlib does, the class is called with one dictionary,
-its `env_config`: what `env_args` say, but for `team_reward` and `teams`, which mean what they mean of PettingZoo's.
+its `env_config`: what `env_args` say, but for `team_reward`, `teams` and `action_scale`, which mean
+what they mean of PettingZoo's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jaxrl import own_code
 from jaxrl.envs.address import UnknownEnvironmentError
 from jaxrl.envs.foreign.imports import require_package
+from jaxrl.envs.foreign.options import IN_TEAMS, AreaOptions
 from jaxrl.envs.foreign.simulator import recipe
 from jaxrl.envs.workers.handles import EnvFactory
 
@@ -39,11 +41,11 @@ def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> En
     return recipe(open_area, f"rllib:{name}", settings)
 
 
-def open_area(name: str, config: dict[str, Any], drawing: DrawingOptions, *, teams: bool = True) -> Area:
+def open_area(name: str, config: dict[str, Any], drawing: DrawingOptions, options: AreaOptions = IN_TEAMS) -> Area:
     """One copy, which nobody draws. Raises whatever the environment raises."""
     from jaxrl.envs.rllib.area import MultiAgentArea
 
-    return MultiAgentArea(_class(name)(dict(config)), teams=teams)
+    return MultiAgentArea(_class(name)(dict(config)), options)
 
 
 def _class(name: str) -> type[Any]:

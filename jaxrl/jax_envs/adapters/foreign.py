@@ -26,6 +26,10 @@ NEVER = 2**30
 """Steps: a time limit that no episode reaches."""
 
 
+_ENDLESS = 1e30
+"""A bound from it on is none, such as the largest float32."""
+
+
 def import_package(package: str) -> ModuleType:
     """Import the package, which is also the name of jaxrl's extra, without showing what it prints.
 
@@ -57,7 +61,7 @@ def action_spec(where: str, space: Any) -> ActionSpec:
     """Convert an action space: `Box` to continuous dimensions, `Discrete` to a branch, `MultiDiscrete` to several.
 
     Raises:
-        JaxrlError: any other space; `where` says whose it is.
+        JaxrlError: any other space, or a Box without a bound; `where` says whose it is.
     """
     kind = type(space).__name__
     if kind == "Discrete":
@@ -65,6 +69,11 @@ def action_spec(where: str, space: Any) -> ActionSpec:
     if kind == "MultiDiscrete":
         return ActionSpec(continuous_size=0, discrete_branches=tuple(int(n) for n in np.asarray(space.num_categories)))
     if kind == "Box" and np.issubdtype(np.dtype(space.dtype), np.floating):
+        if not all((np.abs(np.asarray(bound, np.float64)) < _ENDLESS).all() for bound in (space.low, space.high)):
+            raise JaxrlError(
+                f"{where}: action space {space!r} from {space.low} to {space.high} has no bound on a side, so what -1 "
+                "and 1 of a policy stand for is not known; give it finite bounds"
+            )
         return ActionSpec(continuous_size=int(np.prod(space.shape)), discrete_branches=())
     raise JaxrlError(
         f"{where}: action space {space!r} is not supported; expected Discrete, MultiDiscrete or a Box of floats"
@@ -76,8 +85,7 @@ def to_native(space: Any, continuous: Array, discrete: Array) -> Array:
 
     Choices stay int32: older releases of gymnax call theirs int64, which JAX does not have by default.
 
-    A dimension of a Box with two finite bounds is stretched, x = low + (a + 1) / 2 · (high - low), so that the
-    learner's [-1, 1] covers it; one without bounds takes a as it is.
+    A dimension of a Box is stretched, x = low + (a + 1) / 2 · (high - low), so that the learner's [-1, 1] covers it.
     """
     kind = type(space).__name__
     if kind == "Discrete":
@@ -85,10 +93,8 @@ def to_native(space: Any, continuous: Array, discrete: Array) -> Array:
     if kind == "MultiDiscrete":
         return discrete[: len(space.num_categories)]
     low, high = (np.broadcast_to(np.asarray(bound, np.float32), space.shape) for bound in (space.low, space.high))
-    bounded = np.isfinite(low) & np.isfinite(high)
-    start, width = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0) - np.where(bounded, low, -1.0)
     share = (jnp.clip(continuous[: low.size], -1.0, 1.0).reshape(space.shape) + 1.0) / 2.0
-    return jnp.asarray(start.astype(np.float32) + share * width.astype(np.float32), space.dtype)
+    return jnp.asarray(jnp.clip(low + share * (high - low), low, high), space.dtype)
 
 
 def flat(x: Any, size: int) -> Array:

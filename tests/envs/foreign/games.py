@@ -10,6 +10,7 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 from jaxrl.envs.foreign.environment import ForeignEnvironment
+from jaxrl.envs.foreign.options import AreaOptions
 from jaxrl.envs.gymnasium.area import GymnasiumArea
 from jaxrl.envs.pettingzoo.area import PettingZooArea
 from jaxrl.types import Action, EnvMessage
@@ -149,7 +150,7 @@ def relay_env(*games: Any, teams: bool = True, **settings: Any) -> ForeignEnviro
     return ForeignEnvironment(
         worker=0,
         name="pettingzoo:relay",
-        make_area=lambda area: PettingZooArea(games[area], teams=teams),
+        make_area=lambda area: PettingZooArea(games[area], AreaOptions(teams=teams)),
         areas=len(games),
         seed=7,
         **settings,

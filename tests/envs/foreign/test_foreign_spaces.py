@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from jaxrl.envs.foreign.actions import ActionWriter
+from jaxrl.envs.foreign.actions import ActionWriter, bounded
 from jaxrl.envs.foreign.arguments import ArgumentsError, fitted, keyword_arguments, take_switch
 from jaxrl.envs.foreign.lives import LARGEST, plain
 from jaxrl.envs.foreign.observations import ObservationError, ObservationReader, SpaceError
@@ -121,12 +121,7 @@ def test_spaces_of_observations_that_are_not_read(space, words):
         (spaces.Box(-2, 2, (1,)), [0.5], [], [1.0]),  # Pendulum
         (spaces.Box(np.array([0, -1], np.float32), np.array([10, 1], np.float32)), [-1, 1], [], [0, 1]),
         (spaces.Box(np.array([0, -1], np.float32), np.array([10, 1], np.float32)), [0.5, 0], [], [7.5, 0]),
-        (spaces.Box(-np.inf, np.inf, (1,)), [-0.75], [], [-0.75]),  # as it is
-        (spaces.Box(0, np.inf, (1,)), [-0.75], [], [0]),  # not below the bound that it has
-        (spaces.Box(-3.4e38, 3.4e38, (1,)), [0.75], [], [0.75]),  # the largest numbers are no bounds
         (spaces.Box(0, 4, (1,), np.int64), [0.4], [], [3]),  # 2.8, rounded
-        (spaces.Box(-np.inf, np.inf, (1,), np.int64), [1], [], [1]),
-        (spaces.Box(0, np.inf, (2,), np.int32), [0.75, -1], [], [1, 0]),
         (spaces.Box(3, 3, (1,)), [0.5], [], [3]),
     ],
 )
@@ -138,6 +133,26 @@ def test_actions_in_their_spaces_and_back(space, continuous, discrete, expected)
     assert np.asarray(value).tolist() == expected and space.contains(value)
     again = writer.value(*writer.columns(value))
     np.testing.assert_array_equal(again, value)
+
+
+ENDLESS = [
+    (spaces.Box(5, np.inf, (1,)), "upper", [5, 9]),
+    (spaces.Box(-np.inf, 5, (1,)), "lower", [1, 5]),
+    (spaces.Box(-np.inf, np.inf, (1,)), "lower", [-4, 4]),
+    (spaces.Box(-3.4e38, 3.4e38, (1,)), "lower", [-4, 4]),  # the largest numbers are no bounds
+    (spaces.Box(0, np.inf, (1,), np.int32), "upper", [0, 4]),
+]
+
+
+@pytest.mark.parametrize(("space", "side", "ends"), ENDLESS)
+def test_a_box_without_a_bound_is_refused_unless_a_scale_is_told(space, side, ends):
+    whole = spaces.Dict([("turn", spaces.Discrete(2)), ("arm", spaces.Tuple([space]))])
+    with pytest.raises(SpaceError, match=rf"action/arm/0 space: Box.* has no {side} bound.*action_scale=S"):
+        ActionWriter(whole)
+    writer = ActionWriter(bounded(whole, 4.0))
+    sent = [writer.value(np.array([a], np.float32), np.array([0], np.int32)) for a in (-1, 1)]
+    assert [value["arm"][0].tolist() for value in sent] == [[end] for end in ends]
+    assert all(whole.contains(value) for value in sent)
 
 
 def test_hybrid_actions_are_taken_apart_and_put_together():

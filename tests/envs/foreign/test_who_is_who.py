@@ -70,7 +70,7 @@ def worker_of(*games: Walkers) -> Any:
     return lambda worker: ForeignEnvironment(
         worker=worker,
         name="pettingzoo:walkers",
-        make_area=lambda _: PettingZooArea(games[worker], teams=True),
+        make_area=lambda _: PettingZooArea(games[worker]),
         areas=1,
         seed=worker,
     )
