@@ -22,7 +22,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="results folder of a run (its newest policy; alone: with its self-play pool), RUN@STEP, RUN@pool, "
         "RUN@checkpoints, zoo:NAME, a model FILE.onnx, random, or a scripted player as FILE.py:NAME or module:NAME",
     )
-    parser.add_argument("--env", metavar="ENVIRONMENT", help="jax:NAME or FILE.py:FUNCTION (default: of the first run)")
+    parser.add_argument(
+        "--env",
+        metavar="ENVIRONMENT",
+        help="jax:NAME, FILE.py:FUNCTION, pettingzoo:NAME or rllib:NAME (default: of the first run)",
+    )
     parser.add_argument(
         "--games", type=int, default=100, metavar="N", help="of each pair, half with exchanged sides (default: 100)"
     )

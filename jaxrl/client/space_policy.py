@@ -136,7 +136,7 @@ def kind_for(run: Path, env: Any, behavior: str | None) -> tuple[str | None, Age
         if isinstance(env, str):
             area.close()
     if isinstance(area, GymnasiumArea):
-        return behavior, AgentKind(*agents[0]), None
+        return behavior, AgentKind(*agents[0][:3]), None
     names = names_of_run(run)
     names.add(map(identity_of, agents))
     kinds = {names[identity_of(agent)]: agent for agent in agents}
@@ -146,7 +146,7 @@ def kind_for(run: Path, env: Any, behavior: str | None) -> tuple[str | None, Age
         got = "none is named" if behavior is None else f"{behavior} is none of them"
         known = ", ".join(kinds) or "none, as it has no possible_agents"
         raise PolicyError(f"env: the environment has the behaviors {known}, and {got}: say which with `behavior`")
-    return behavior, AgentKind(*kinds[behavior]), None
+    return behavior, AgentKind(*kinds[behavior][:3]), None
 
 
 def area_of(env: Any, options: AreaOptions = IN_TEAMS) -> Area:

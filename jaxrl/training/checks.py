@@ -15,6 +15,7 @@ from jaxrl.artifacts.checkpoint.loop import require_loop_of_run
 from jaxrl.envs import simulator
 from jaxrl.envs.address import Kind, is_compiled, parse_address
 from jaxrl.envs.foreign.arguments import ArgumentsError, keyword_arguments
+from jaxrl.envs.foreign.options import take_options
 from jaxrl.settings import PROCESSES, EnvironmentSettings, RunSettings, SettingsError
 from jaxrl.settings.behavior import BehavioralCloningSettings
 from jaxrl.settings.networks import ENCODERS
@@ -40,6 +41,7 @@ def check_run(settings: RunSettings, source: str = "") -> None:
     check_own_networks(settings)
     check_teams(settings)
     check_leagues(settings)
+    check_sides(settings)
     warn_of_hidden()
     if is_compiled(settings.env_settings.env_path):
         check_compiled(settings)
@@ -205,6 +207,28 @@ def check_leagues(settings: RunSettings) -> None:
             if getattr(behavior, key) != usual:
                 got, expected = (json.dumps(x) for x in (getattr(behavior, key), usual))
                 raise SettingsError(f"{path}.{key}: got {got}, expected {expected} with self_play.league")
+
+
+def check_sides(settings: RunSettings) -> None:
+    """Raise SettingsError for self-play in an environment of others that does not say who plays against whom."""
+    environment = settings.env_settings
+    kind = parse_address(environment.env_path).kind
+    playing = [path for path, of in settings.every_behavior() if of.self_play is not None]
+    if not playing or kind not in (Kind.GYMNASIUM, Kind.PETTINGZOO, Kind.RLLIB):
+        return
+    if kind is Kind.GYMNASIUM:
+        raise SettingsError(
+            f"{playing[0]}.self_play: got a section, expected null with {environment.env_path}, where one agent plays"
+        )
+    try:
+        options, _ = take_options(keyword_arguments(environment.env_args), one_agent=False)
+    except ArgumentsError as error:
+        raise SettingsError(str(error)) from None
+    if not options.sides:
+        raise SettingsError(
+            f"{playing[0]}.self_play: got a section, but {environment.env_path} does not tell who plays against whom: "
+            "add --env-args 'teams={player_0: 0, player_1: 1}' with the names of its agents, or remove self_play"
+        )
 
 
 def check_own_networks(settings: RunSettings) -> None:

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from jaxrl.envs.foreign.actions import bounded
 from jaxrl.envs.foreign.behaviors import unnumbered
 from jaxrl.envs.foreign.options import AreaOptions
+from jaxrl.envs.interface import EnvironmentFailure
 
 
 class AreaOutcome(NamedTuple):
@@ -25,9 +26,10 @@ class AreaOutcome(NamedTuple):
 
 
 class Area(Protocol):
-    """One copy. A team is all agents of one behavior in one copy, if it has `teams`."""
+    """One copy. A team is all agents of one behavior and side in one copy, if it has `teams`."""
 
     teams: bool
+    sides: int  # how many numbers of teams that play against each other there are
     frames_per_second: float | None  # at which its pictures look natural; None: it does not say
 
     @property
@@ -41,6 +43,10 @@ class Area(Protocol):
 
     def behavior(self, agent: Any) -> str:
         """The name of the behavior to which an agent belongs, unless its spaces are others than those of the name."""
+        ...
+
+    def side(self, agent: Any) -> int | None:
+        """The number of the side on which an agent plays against others; None: there are no sides."""
         ...
 
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
@@ -65,6 +71,8 @@ class WrappedArea:
 
     def __init__(self, env: Any, options: AreaOptions) -> None:
         self.teams = options.teams
+        self.sides = 1 + max(options.sides.values(), default=0)
+        self._sides = options.sides
         self._action_scale = options.action_scale
         self.frames_per_second: float | None = (getattr(env, "metadata", None) or {}).get("render_fps")
         self._env = env
@@ -77,6 +85,18 @@ class WrappedArea:
     def behavior(self, agent: Any) -> str:
         """The name without its number."""
         return unnumbered(agent)
+
+    def side(self, agent: Any) -> int | None:
+        """The number that `teams` give it by its name, or by its name without the number. Raises EnvironmentFailure."""
+        if not self._sides:
+            return None
+        for name in (str(agent), unnumbered(agent)):
+            if name in self._sides:
+                return self._sides[name]
+        raise EnvironmentFailure(
+            f"env_args: teams: agent {agent!r} is in none of {dict(self._sides)}; add it by its name, or by "
+            f"{unnumbered(agent)!r}"
+        )
 
     def render(self) -> Any:
         """What the environment draws."""

@@ -36,10 +36,11 @@ class Agent(NamedTuple):
     name: str  # without its number
     observation: spaces.Space
     action: spaces.Space
+    side: int | None = None  # on which it plays against others
 
 
 class AgentKind:
-    """What agents of one behavior share: the name, the spaces, and how they are read and written."""
+    """What agents of one behavior id share: it, as `name`, the spaces, and how they are read and written."""
 
     def __init__(self, name: str, observation: spaces.Space, action: spaces.Space) -> None:
         self.name = name
@@ -69,7 +70,7 @@ class Behaviors:
         self.identities: dict[str, Identity] = {}  # the same, also of agents that are announced and have not come
 
     def __getitem__(self, name: str) -> AgentKind:
-        """Return the kind of that name."""
+        """Return the kind of that behavior id."""
         return self._kinds[name]
 
     def announce(self, agents: Iterable[Agent]) -> None:
@@ -81,7 +82,7 @@ class Behaviors:
         """Return the kind of an agent. Raises SpaceError."""
         identity = identity_of(agent)
         self.announce([agent])
-        name = self._names[identity]
+        name = self._names[identity] if agent.side is None else f"{self._names[identity]}?team={agent.side}"
         if name not in self._kinds:
             self._kinds[name] = AgentKind(name, agent.observation, agent.action)
             self.new[name] = self._kinds[name].spec
@@ -90,7 +91,7 @@ class Behaviors:
 
 def described(area: Area, agent: Any) -> Agent:
     """Return what the behavior of an agent of this copy depends on."""
-    return Agent(area.behavior(agent), *area.spaces(agent))
+    return Agent(area.behavior(agent), *area.spaces(agent), area.side(agent))
 
 
 def expected(area: Area, outcome: AreaOutcome) -> list[Agent]:

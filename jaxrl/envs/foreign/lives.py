@@ -61,7 +61,6 @@ class Lives:
         self._behaviors = behaviors
         self._place = place
         self._copy = number
-        self._group = number + 1 if area.teams else NO_GROUP
         self._shares = shares
         self._ids = ids
         self._lives: dict[Any, Life] = {}
@@ -160,7 +159,7 @@ class Lives:
             where=self._where(agent),
             area=self._copy,
             agent_id=life.agent_id,
-            group_id=self._group,
+            group_id=self._group(agent),
             reward=life.reward,
             group_reward=life.group_reward,
             obs=life.obs,
@@ -171,6 +170,10 @@ class Lives:
         )
         life.reward, life.group_reward, life.infos, life.taken = 0.0, 0.0, {}, None
         return report
+
+    def _group(self, agent: Any) -> int:
+        """The number of an agent's team."""
+        return self._copy * self._area.sides + (self._area.side(agent) or 0) + 1 if self._area.teams else NO_GROUP
 
     def _kind(self, agent: Any) -> AgentKind:
         try:

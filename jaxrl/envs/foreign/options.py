@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jaxrl.envs.foreign.arguments import ArgumentsError, take_switch
@@ -10,7 +11,8 @@ from jaxrl.envs.foreign.arguments import ArgumentsError, take_switch
 class AreaOptions(NamedTuple):
     """How one copy of an environment is shown."""
 
-    teams: bool = False  # whether the agents of a behavior are a team
+    teams: bool = False  # whether the agents of a behavior, and of a side, are a team
+    sides: Mapping[str, int] = {}  # numbers of teams that play against each other, by agent or by name without number
     action_scale: float | None = None  # width of continuous actions on a side without a bound; None: refused
 
 
@@ -26,4 +28,17 @@ def take_options(arguments: dict[str, Any], *, one_agent: bool) -> tuple[AreaOpt
     if one_agent:
         return AreaOptions(action_scale=scale), False
     team_reward = take_switch(arguments, "team_reward", False)
-    return AreaOptions(take_switch(arguments, "teams", True), scale), team_reward
+    sides = _take_sides(arguments) if isinstance(arguments.get("teams"), Mapping) else {}
+    return AreaOptions(take_switch(arguments, "teams", True), sides, scale), team_reward
+
+
+def _take_sides(arguments: dict[str, Any]) -> dict[str, int]:
+    """Take a mapping of agents to teams out of `arguments`. Raises ArgumentsError."""
+    sides = {str(agent): team for agent, team in arguments.pop("teams").items()}
+    wrong = [team for team in sides.values() if isinstance(team, bool) or not isinstance(team, int) or team < 0]
+    if wrong or len(set(sides.values())) < 2:
+        raise ArgumentsError(
+            f"env_settings.env_args: teams: got {sides!r}, expected the numbers, from 0 on, of two teams or "
+            "more by agent, such as teams={player_0: 0, player_1: 1}, or by their names without numbers"
+        )
+    return sides

@@ -7,6 +7,8 @@ such as `sisl/multiwalker-v9`, stands in PettingZoo's registry (1.27 or newer). 
 makes the environment, but for three:
 - `team_reward=true`: the mean of a team's rewards is paid to all of it as group reward, in place of each its own;
 - `teams=false`: every agent is alone. Else all agents of one behavior in one environment are a team;
+- `teams={player_0: 0, player_1: 1}`: they play against each other, for self-play: a team is all agents of one behavior
+  and number. `red: 0` is of red_0, red_1, ...;
 - `action_scale=S`: the largest action where an action space has no bound, from its other bound or from 0.
 """
 

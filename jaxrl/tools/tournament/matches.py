@@ -22,7 +22,7 @@ from jaxrl.tools.watch.film import Role
 from jaxrl.training.acting import Act, by_team, first_moment, next_moment
 from jaxrl.types import JaxrlError
 
-_CUT = 2
+CUT = 2
 """The result of a game that has not ended in time."""
 
 
@@ -98,11 +98,12 @@ class Table:
         came = self._program(acts, policies, memories, self._keys, jnp.asarray(self._turned), self._values)
         results = np.asarray(came)
         sides = (results[self._turned == turned] for turned in (False, True))
-        return Match(*map(_counted, sides))
+        return Match(*map(counted, sides))
 
 
-def _counted(results: np.ndarray) -> Record:
-    won, drawn, lost, cut = (int((results == result).sum()) for result in (1, 0, -1, _CUT))
+def counted(results: np.ndarray) -> Record:
+    """Return how many games were won, drawn, lost and cut."""
+    won, drawn, lost, cut = (int((results == result).sum()) for result in (1, 0, -1, CUT))
     return Record(won, drawn + cut, lost, cut)
 
 
@@ -133,7 +134,7 @@ def _results(
     turned: Array,
     values: Any,
 ) -> Array:
-    """int32 [N], 1 where the first player has won, -1 where the second, 0 where nobody has, _CUT where nothing ended.
+    """int32 [N], 1 where the first player has won, -1 where the second, 0 where nobody has, CUT where nothing ended.
 
     The result is what self-play rates: whom the last step pays more, of those who end for good, own and group reward
     together; with `returns` whom the whole game has paid more.
@@ -176,4 +177,4 @@ def _results(
     playing = (*jax.vmap(begin)(keys), everywhere)
     begun = jnp.int32(0), playing, jnp.zeros(count, bool), jnp.zeros(count, jnp.int32)
     _, _, over, results = jax.lax.while_loop(goes_on, all_games, begun)
-    return jnp.where(over, results, _CUT)
+    return jnp.where(over, results, CUT)

@@ -29,8 +29,8 @@ from jaxrl.artifacts.checkpoint.spec import spec_to_json
 from jaxrl.artifacts.checkpoint.store import CheckpointInfo
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.zoo import PREFIX, run_path
-from jaxrl.jax_envs.interface import JaxEnv, TeamActions
-from jaxrl.jax_envs.scene import JaxScene, Sizes, parts_of
+from jaxrl.jax_envs.interface import TeamActions
+from jaxrl.jax_envs.scene import Sizes
 from jaxrl.settings.teams import check_places
 from jaxrl.tools.tournament.matches import Player
 from jaxrl.tools.watch.film import Role
@@ -95,13 +95,14 @@ class Entry:
     """Makes players of words; players of equal settings share what is compiled.
 
     Args:
-      where: the address of `env`, for messages.
+      parts: behaviors of the environment.
+      where: its address, for messages.
       most: of the earlier policies of a run, evenly spread; its newest is always there.
       deterministic: the mean or most likely action instead of a sample.
     """
 
-    def __init__(self, env: JaxEnv | JaxScene, where: str, *, most: int, deterministic: bool) -> None:
-        self._parts = parts_of(env)
+    def __init__(self, parts: Sequence[Sizes], where: str, *, most: int, deterministic: bool) -> None:
+        self._parts = parts
         self._where, self._most, self._deterministic = where, most, deterministic
         self._acts: dict[str, Act] = {}  # by settings
 

@@ -18,9 +18,10 @@ from jaxrl.artifacts import files
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.envs.address import Kind, parse_address
 from jaxrl.jax_envs.interface import JaxEnv
-from jaxrl.jax_envs.scene import JaxScene
+from jaxrl.jax_envs.scene import JaxScene, parts_of
 from jaxrl.settings import load_run_settings
 from jaxrl.tools.report.figures import COLORS, plain, style
+from jaxrl.tools.tournament.host_matches import HostEntry, HostTable
 from jaxrl.tools.tournament.matches import Match, Player, Record, Table
 from jaxrl.tools.tournament.players import CHECKPOINTS, POOL, Entry, Word, read
 from jaxrl.tools.tournament.ratings import Rating, rate
@@ -80,7 +81,8 @@ def tournament(
     has its usual parameters, and the arguments of the first run, whose `self_play.result` says who has won a game.
 
     Args:
-      environment: `jax:NAME`, `player:NAME` (the same, compiled) or `FILE.py:FUNCTION`; None: that of the first run.
+      environment: `jax:NAME`, `player:NAME` (the same, compiled), `FILE.py:FUNCTION`, `pettingzoo:NAME`, `rllib:NAME`;
+        None: that of the first run.
       games, longest, seed: of a match, see `Table`.
       most: earlier policies of a run, at most.
       trust: import code that the folders of the runs name, see `jaxrl.trust`.
@@ -98,9 +100,15 @@ def tournament(
         trusted.accept(run)
     trusted.ours(*words, environment)
     where = environment or _address_of(runs)
-    env = _environment(where, runs)
-    table = Table(env, games=games, longest=longest, seed=seed, returns=bool(runs) and _by_return(runs[0]))
-    players = _players(env, where, given, most, deterministic)
+    match = {"games": games, "longest": longest, "seed": seed, "returns": bool(runs) and _by_return(runs[0])}
+    if parse_address(where).kind in (Kind.PETTINGZOO, Kind.RLLIB):
+        table = HostTable(where, runs[0] if runs else None, **match)
+        entry = HostEntry(table.parts, where, most=most, deterministic=deterministic)
+    else:
+        env = _environment(where, runs)
+        table = Table(env, **match)
+        entry = Entry(parts_of(env), where, most=most, deterministic=deterministic)
+    players = _players(entry, given)
     matches = {}
     for first, second in combinations(range(len(players)), 2):
         matches[first, second] = match = table.play(players[first], players[second])
@@ -132,8 +140,8 @@ def _environment(where: str, runs: Sequence[Path]) -> JaxEnv | JaxScene:
     kind = parse_address(where).kind
     if kind is not Kind.PLAYER and not kind.compiled:
         raise JaxrlError(
-            f"{where}: is no environment in JAX, in which a tournament is played: expected jax:NAME, player:NAME or "
-            "FILE.py:FUNCTION with --env"
+            f"{where}: is no environment in which a tournament is played: expected jax:NAME, player:NAME, "
+            "FILE.py:FUNCTION, pettingzoo:NAME or rllib:NAME with --env"
         )
     return compiled(where, arguments_of(runs[0], where) if runs else {})
 
@@ -147,8 +155,7 @@ def _by_return(run: Path) -> bool:
     return any(of.self_play is not None and of.self_play.result == "return" for _, of in settings.every_behavior())
 
 
-def _players(env: JaxEnv | JaxScene, where: str, words: Sequence[Word], most: int, deterministic: bool) -> list[Player]:
-    entry = Entry(env, where, most=most, deterministic=deterministic)
+def _players(entry: Entry, words: Sequence[Word]) -> list[Player]:
     found = [player for word in words for player in entry.players(word)]
     if len(found) < 2:
         raise JaxrlError(

@@ -107,6 +107,7 @@ class FilmedArea:
 
     def __init__(self, area: Area, address: str, behaviors: Behaviors) -> None:
         self.teams = area.teams
+        self.sides, self.side = area.sides, area.side
         self.frames_per_second = area.frames_per_second
         self.shots: list[Shot] = []
         self.stride = 1  # steps from one kept picture to the next

@@ -163,6 +163,7 @@ class HostLoop:
         asked = results
         results, over = self.episodes.arrived(asked)
         self.notices.messages(results)
+        self.notices.team_rewards(results, self.behaviors)
         stepped = self.episodes.count(results) * self.settings.env_settings.num_areas
         self.env_steps += stepped
         with self.recorder.timers(nodes.EVALUATE):

@@ -209,8 +209,8 @@ class Opponents:
             self._messages = None
             log.warning(
                 "%s: self_play, but only team %d has come in %d messages: nobody plays against it, and nothing is "
-                "rated. Give the other side another Team Id in the environment (in Unity: Behavior Parameters), or "
-                "remove self_play.",
+                "rated. Give the other side another Team Id in the environment (in Unity: Behavior Parameters; of "
+                "PettingZoo and RLlib: --env-args teams), or remove self_play.",
                 ", ".join(self.game.sides), *teams, PATIENCE,
             )  # fmt: skip
 

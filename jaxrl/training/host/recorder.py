@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from jaxrl.algorithms import TRAINER_TYPES
 from jaxrl.algorithms.interface import LARGEST_LOG_RATIO, PolicyState, TrainState, replays
 from jaxrl.artifacts.checkpoint import earlier
 from jaxrl.artifacts.checkpoint.document import read_info
@@ -38,7 +41,7 @@ from jaxrl.training.lessons import Lessons, entries_of, read_lessons
 from jaxrl.training.recorder import Recorder, take_all
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.self_play.game import Rated
-from jaxrl.training.teams import SharedLearners
+from jaxrl.training.teams import CancellingRewards, SharedLearners
 from jaxrl.types import BehaviorSpec, EnvMessage
 
 log = logging.getLogger(__name__)
@@ -391,6 +394,7 @@ class Notices:
         self._large: set[str] = set()  # behaviors of which it was said
         self._idle = 0  # messages in a row
         self._said_idle = False
+        self._cancelling = CancellingRewards()
 
     def messages(self, results: Sequence[EnvMessage]) -> None:
         """What arrived: environments that step on without any agent that asks are named (R54, M15)."""
@@ -407,6 +411,16 @@ class Notices:
                     "that episodes begin again and that agents have a Decision Requester.",
                     self._idle, result.worker,
                 )  # fmt: skip
+
+    def team_rewards(self, results: Sequence[EnvMessage], behaviors: Mapping[str, Behavior]) -> None:
+        """Rewards of what arrived: teams that learn from a sum that is always 0 are named."""
+        for result in results:
+            for behavior_id, steps in result.steps.items():
+                name = behavior_name(behavior_id)
+                trainer_type = behaviors[name].settings.trainer_type if name in behaviors else ""
+                if trainer_type and TRAINER_TYPES[trainer_type].cooperative:
+                    both = zip(*((of.group_id, of.reward) for of in (steps.ended, steps.deciding)), strict=True)
+                    self._cancelling.see(name, trainer_type, *map(np.concatenate, both))
 
     def collected(self, behavior: Behavior) -> None:
         """What a behavior's buffer holds now: a large one is named (R59, M14). Nothing is dropped."""

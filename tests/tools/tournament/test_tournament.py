@@ -95,7 +95,7 @@ def test_sides_are_exchanged(tmp_path: Path) -> None:
     assert match == Match(Record(4, 0, 0), Record(0, 0, 3)) and match.total.share == 4 / 7
 
 
-@pytest.mark.parametrize(("result", "total"), [("return", (10, 0, 0)), ("final_reward", (0, 10, 0))])
+@pytest.mark.parametrize(("result", "total"), [("return", (10, 0, 0, 0)), ("final_reward", (0, 10, 0, 0))])
 def test_the_first_run_says_by_what_a_game_is_won(result: str, total: Any, tmp_path: Path) -> None:
     """The last step of this game costs both teams 0.01, and the one before pays the winner."""
     path = saved(tmp_path / "run", env_args=["early=true"])
@@ -143,8 +143,8 @@ def saved(run: Path, env_args: Any = None, steps: Any = (10, 20), pool: bool = F
 
 def names(*words: str, **options: Any) -> tuple[str, ...]:
     """Who plays, without a game."""
-    env = make_bids()
-    return tuple(of.name for of in module._players(env, ENV, module.read(words), options.get("most", 10), False))
+    entry = module.Entry((make_bids(),), ENV, most=options.get("most", 10), deterministic=False)
+    return tuple(of.name for of in module._players(entry, module.read(words)))
 
 
 def test_words_name_policies_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_words_name_policies_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert names("pooled@pool", "random") == ("pooled@5", "pooled@10", "pooled", "random")
     assert names("pooled") == names("pooled@pool"), "alone it stands for its pool"
     assert names("pooled@checkpoints") == ("pooled@10", "pooled")
-    entry = module.Entry(make_bids(), ENV, most=10, deterministic=False)
+    entry = module.Entry((make_bids(),), ENV, most=10, deterministic=False)
     policies = [player.roles["Bids"] for player in entry.players(module.read(["pooled@pool"])[0])]
     assert len({role.act for role in policies}) == 1, "one program for all of a run"
     bias = [np.asarray(jax.tree.leaves(role.policy)[1]).tolist() for role in policies]
@@ -234,7 +234,7 @@ def test_the_command_writes_table_and_files(tmp_path: Path, capsys: pytest.Captu
         ([LOW, HIGH], {"games": 1}, "games = 1, .*expected at least 2 games"),
         ([LOW, HIGH], {"environment": None}, "--env: missing, and no run tells which environment is played"),
         ([LOW, HIGH], {"environment": "jax:basic"}, r"Basic: has 1 team\(s\), and a game of a tournament is played by"),
-        ([LOW, HIGH], {"environment": "gymnasium:CartPole-v1"}, "is no environment in JAX, in which a tournament"),
+        ([LOW, HIGH], {"environment": "gymnasium:CartPole-v1"}, "is no environment in which a tournament"),
         ([LOW, f"{BIDS}:WITHOUT"], {}, "bids.py:WITHOUT: has nobody who plays Bids, expected a function"),
         ([LOW, f"{BIDS}:BIDS"], {}, "bids.py has no function BIDS"),
         ([LOW, f"{BIDS}:too_many"], {}, r"too_many: gives actions of the shapes .* expected \(\(4, 1\), \(4, 0\)\)"),
