@@ -27,7 +27,7 @@ _COMMANDS = {
     "sweep": "train every combination of some settings, with several seeds each",
     "init": "list the configurations that come with jaxrl, and write one to change",
     "upgrade-config": "configuration files of before ML-Agents 0.18 as one of today",
-    "check-env": "play an environment in JAX at random and name what breaks its contract",
+    "check-env": "play an environment at random and name what breaks its contract",
     "make-player": "write an executable that serves one of jaxrl's environments as a Unity player would",
     "watch": "play an environment with the policy of a run and make a film of it",
     "tournament": "policies of runs, their earlier selves and others play against each other, and are rated",

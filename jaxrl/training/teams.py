@@ -38,30 +38,30 @@ class SharedLearners:
 
 
 class CancellingRewards:
-    """Names each behavior once whose team's members take from each other what they earn: players of one game."""
+    """Notices each behavior once whose team's members take from each other what they earn: players of one game."""
 
     def __init__(self) -> None:
         self._payments: dict[
             str, int | None
         ] = {}  # by behavior, those that cancelled; None: one did not, or it was said
 
-    def see(self, name: str, trainer_type: str, group_id: np.ndarray, reward: np.ndarray) -> None:
-        """Look at the individual rewards [N] of one message of a behavior."""
+    def see(self, name: str, trainer_type: str, group_id: np.ndarray, reward: np.ndarray) -> str:
+        """Look at the individual rewards [N] of one message of a behavior. Returns what is to be said, else nothing."""
         payments = self._payments.get(name, 0)
         if payments is None or not reward.any():
-            return
+            return ""
         teams, team = np.unique(group_id, return_inverse=True)
         total, size = np.bincount(team, reward), np.bincount(team, np.abs(reward))
         if (np.abs(total) > 1e-6 * size).any() or NO_GROUP in teams:
             self._payments[name] = None
-            return
+            return ""
         payments += int((size > 0).sum())
         self._payments[name] = payments if payments < ENOUGH else None
-        if payments >= ENOUGH:
-            log.warning(
-                "%s: the rewards of the members of a team have cancelled each other in all of %d payments, and %s "
-                "learns from their sum. Members who play against each other are teams of their own: in Unity give them "
-                "different Team Ids; with PettingZoo and RLlib say --env-args 'teams={player_0: 0, player_1: 1}'. Add "
-                "self_play.",
-                name, payments, trainer_type,
-            )  # fmt: skip
+        if payments < ENOUGH:
+            return ""
+        return (
+            f"{name}: the rewards of the members of a team have cancelled each other in all of {payments} payments, "
+            f"and {trainer_type} learns from their sum. Members who play against each other are teams of their own: in "
+            "Unity give them different Team Ids; with PettingZoo and RLlib say --env-args 'teams={player_0: 0, "
+            "player_1: 1}'. Add self_play."
+        )

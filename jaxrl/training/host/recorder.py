@@ -420,7 +420,9 @@ class Notices:
                 trainer_type = behaviors[name].settings.trainer_type if name in behaviors else ""
                 if trainer_type and TRAINER_TYPES[trainer_type].cooperative:
                     both = zip(*((of.group_id, of.reward) for of in (steps.ended, steps.deciding)), strict=True)
-                    self._cancelling.see(name, trainer_type, *map(np.concatenate, both))
+                    text = self._cancelling.see(name, trainer_type, *map(np.concatenate, both))
+                    if text:
+                        log.warning("%s", text)
 
     def collected(self, behavior: Behavior) -> None:
         """What a behavior's buffer holds now: a large one is named (R59, M14). Nothing is dropped."""
