@@ -99,7 +99,7 @@ def test_what_rllib_does_not_define_is_named(monkeypatch):
     message = env.reset()
     (fault,) = env.step(choose(message, 0)).faults
     assert "step raised ValueError: returned terminateds without '__all__'" in fault.why
-    area = partial(simulator._class, "os:system")
+    area = partial(simulator._maker, "os:system")
     monkeypatch.undo()
     with pytest.raises(UnknownEnvironmentError, match="rllib:os:system: system is no class with reset and step"):
         area()
@@ -126,5 +126,78 @@ def test_spaces_are_found_as_rllib_finds_them():
     env = SimpleNamespace(observation_space=spaces.Dict({0: one, 1: two}), action_spaces={0: two}, action_space=one)
     area = MultiAgentArea(env)
     assert area.spaces(0) == (one, two) and area.spaces(1) == (two, one) and area.behavior(0) == "agent"
-    with pytest.raises(ValueError, match=r"tells no action space: expected action_spaces\[0\] or action_space"):
+    with pytest.raises(ValueError, match=r"tells no action space: expected action_spaces\[0\], action_space or get_action_space"):
         MultiAgentArea(SimpleNamespace(observation_space=one)).spaces(0)
+
+
+class Shop:
+    """Nobody is there at first and in step 2; a customer comes with step 1 and 3. It closes with step 4."""
+
+    def __init__(self, config):
+        self.config, self.resets = config, 0
+
+    def get_observation_space(self, agent):
+        return spaces.Box(0.0, 9.0, (2 if agent == "boss" else 1,))
+
+    def get_action_space(self, agent):
+        return spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        self.clock, self.resets = 0, self.resets + 1
+        return {}, {}
+
+    def step(self, actions):
+        self.clock += 1
+        come = {f"customer_{self.clock}": np.ones(1, np.float32)} if self.clock % 2 else {}
+        gone = {f"customer_{self.clock - 1}": np.zeros(1, np.float32)} if self.clock % 2 == 0 else {}
+        flags = dict.fromkeys(gone, True) | {"__all__": self.clock == 4}
+        return come | gone, dict.fromkeys(gone, 1.0), flags, {"__all__": False}, {}
+
+
+def make_shop(config):
+    """As `register_env("shop", make_shop)` takes it."""
+    config.set_defaults({"size": 3, "name": "corner"})
+    return Shop(config)
+
+
+def shop(**settings):
+    options = EnvironmentSettings(env_path=f"rllib:{__name__}:make_shop", seed=0, **settings)
+    return make_factory(f"{__name__}:make_shop", RunSettings(env_settings=options), "")
+
+
+def test_moments_without_anybody_are_no_end_of_the_episode():
+    env = shop()(0)
+    message = env.reset()
+    (game,) = env._areas
+    assert not message.steps and game._env.resets == 1
+    clocks = []
+    for _ in range(4):
+        message = env.step(
+            choose(message, 0) if message.steps and len(message.steps["customer"].deciding.agent_id) else {}
+        )
+        clocks.append((game._env.clock, game._env.resets, len(message.steps["customer"].ended.agent_id)))
+    # steps with a message: a customer comes, it ends, the next comes, it ends with the shop, which begins anew
+    assert clocks == [(1, 1, 0), (2, 1, 1), (3, 1, 0), (0, 2, 1)]
+
+
+def test_a_copy_knows_its_place_and_a_maker_is_called_as_register_env_does():
+    env = shop(env_args=("size=5",), num_envs=4, num_areas=2)(2)
+    configs = [area._env.config for area in env._areas]
+    assert configs == [{"size": 5, "name": "corner"}] * 2
+    assert [(of.worker_index, of.vector_index, of.num_workers) for of in configs] == [(3, 0, 4), (3, 1, 4)]
+
+
+def test_spaces_are_asked_of_the_methods_of_rllibs_newer_environments():
+    from jaxrl.envs.rllib.area import MultiAgentArea
+
+    area = MultiAgentArea(Shop({}))
+    assert area.spaces("boss") == (spaces.Box(0.0, 9.0, (2,)), spaces.Discrete(3))
+    assert area.spaces("customer_1")[0] == spaces.Box(0.0, 9.0, (1,))
+
+
+def test_functions_of_other_packages_are_not_called():
+    for name in ("subprocess:call", "yaml:dump"):
+        with pytest.raises(
+            UnknownEnvironmentError, match=r"is no class with reset and step, as .*, and no function that"
+        ):
+            simulator.check(name)

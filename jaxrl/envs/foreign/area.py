@@ -21,8 +21,9 @@ class AreaOutcome(NamedTuple):
     terminated: Mapping[Any, Any]  # missing: False
     truncated: Mapping[Any, Any]
     infos: Mapping[Any, Mapping[Any, Any]]  # missing: empty
-    living: Collection[Any]  # agents whose episode goes on; nobody: the episode of the whole copy is over
+    living: Collection[Any]  # agents whose episode goes on
     asked: Collection[Any]  # those of them that act next, if they have an observation
+    over: bool  # whether the episode of the whole copy is; else others may come, though nobody lives
 
 
 class Area(Protocol):

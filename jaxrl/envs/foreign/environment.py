@@ -186,7 +186,7 @@ class ForeignEnvironment:
         except EnvironmentFailure as error:
             self._renew(area, error, draft, infos)
             return
-        if outcome.living:
+        if not outcome.over:
             return
         stats += _games(outcome)
         try:
@@ -281,7 +281,8 @@ class ForeignEnvironment:
         if self._idle + time.perf_counter() - start > self._timeout:
             raise EnvironmentFailure(
                 f"worker {self._worker} ({self._name}): it runs, but for {self._timeout:g} seconds no agent was given "
-                "an observation; check that its step returns observations of living agents"
+                "an observation; check that its step returns observations of living agents, "
+                "and that it says when the episode of all is over (__all__ in RLlib)"
             )
 
     def _place(self, area: int) -> str:

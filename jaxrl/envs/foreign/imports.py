@@ -6,8 +6,11 @@ import importlib
 import importlib.util
 import os
 import re
+import sys
+import sysconfig
 from functools import lru_cache
 from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 
 from jaxrl import trust
@@ -47,6 +50,14 @@ def is_made_for(package: str, module: str) -> bool:
     """
     outer = module.partition(".")[0]
     return "__main__" not in module.split(".") and (outer == package or outer in _made_for(package))
+
+
+def belongs_to_others(package: str, module: str) -> bool:
+    """Return whether a module is Python's own, or of an installed package that is not made for `package`."""
+    outer = module.partition(".")[0]
+    file = Path(str(getattr(sys.modules.get(outer), "__file__", None)))
+    installed = any(file.is_relative_to(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
+    return (outer in sys.stdlib_module_names or installed) and not is_made_for(package, module)
 
 
 @lru_cache

@@ -91,7 +91,7 @@ class InspectedArea:
         ended = [agent for agent in self._living if agent not in outcome.living]
         for agent in ended:
             if not outcome.terminated.get(agent) and not outcome.truncated.get(agent):
-                counts = "truncated" if outcome.living else "terminated"
+                counts = "terminated" if outcome.over else "truncated"
                 yield f"agent {agent!r} is gone without terminated or truncated: it counts as {counts}"
         for agent, reward in outcome.reward.items():
             if agent not in self._living and agent not in outcome.living and np.any(reward):

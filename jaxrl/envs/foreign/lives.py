@@ -72,7 +72,7 @@ class Lives:
             EnvironmentFailure: nobody lives after a reset, or as `follow`.
         """
         self._lives = {}
-        if not outcome.living:
+        if outcome.over:
             raise EnvironmentFailure(f"{self._place}: reset gave no agent; expected at least one")
         return self.follow(outcome, draft)
 
@@ -95,7 +95,7 @@ class Lives:
         before = set(self._lives)
         self._see(outcome)
         self._pay(outcome.reward, before)
-        over = not outcome.living
+        over = outcome.over
         for agent in [agent for agent in self._lives if agent not in outcome.living]:
             life = self._lives.pop(agent)
             terminated = bool(outcome.terminated.get(agent, False))

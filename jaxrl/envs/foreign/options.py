@@ -16,6 +16,14 @@ class AreaOptions(NamedTuple):
     action_scale: float | None = None  # width of continuous actions on a side without a bound; None: refused
 
 
+class Place(NamedTuple):
+    """Which copy of a run an environment is."""
+
+    worker: int = 0
+    copy: int = 0  # within the worker
+    workers: int = 1
+
+
 ALONE, IN_TEAMS = AreaOptions(), AreaOptions(teams=True)
 """Of an environment with one agent, and with several, where `env_args` say nothing."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jaxrl.envs import SIMULATORS
 from jaxrl.envs.address import Kind, parse_address
 from jaxrl.envs.foreign.arguments import keyword_arguments
-from jaxrl.envs.foreign.options import take_options
+from jaxrl.envs.foreign.options import Place, take_options
 from jaxrl.envs.foreign.rendering import NOTHING_DRAWN, DrawingOptions
 from jaxrl.envs.interface import HostEnv
 from jaxrl.envs.workers.handles import EnvFactory
@@ -28,6 +28,7 @@ def recipe(
     *,
     package: str | None = None,
     one_agent: bool = False,
+    placed: bool = False,
     drawing: DrawingOptions = NOTHING_DRAWN,
 ) -> EnvFactory:
     """A function worker → HostEnv for `EnvPool`.
@@ -36,6 +37,7 @@ def recipe(
         open_area: (name, arguments, drawing, options) → one copy; at a module's top level.
         address: KIND:NAME.
         package: as its makers write it, for the log.
+        placed: `open_area` takes the `Place` of the copy as well.
         one_agent: `env_args` say nothing about teams.
 
     Raises ArgumentsError: env_args are wrong.
@@ -51,6 +53,7 @@ def recipe(
         areas=options.num_areas,
         seed=options.seed,
         team_reward=team_reward,
+        workers=options.num_envs if placed else None,
         timeout=options.timeout_wait,
         drawing=drawing,
     )
@@ -69,7 +72,7 @@ def open_area(address: str, env_args: Sequence[str] | None, drawing: DrawingOpti
 
 
 def make_environment(
-    open_area: Callable[[DrawingOptions], Area],
+    open_area: Callable[..., Area],
     address: str,
     worker: int,
     *,
@@ -77,10 +80,11 @@ def make_environment(
     areas: int = 1,
     seed: int,
     team_reward: bool = False,
+    workers: int | None = None,
     timeout: float = 60.0,
     drawing: DrawingOptions = NOTHING_DRAWN,
 ) -> HostEnv:
-    """Build one worker's environment; runs inside the worker.
+    """Build one worker's environment; runs inside the worker. `workers`: those of the run, if `open_area` is told.
 
     Raises:
         EnvironmentFailure: it cannot be made, or jaxrl cannot read its spaces.
@@ -89,10 +93,15 @@ def make_environment(
     from jaxrl.envs.foreign.environment import ForeignEnvironment
 
     of = f" of {package} {metadata.version(package.lower())}" if package else ""
+
+    def make_area(area: int) -> Area:
+        place = {} if workers is None else {"place": Place(worker, area, workers)}
+        return open_area(drawing if worker == area == 0 else NOTHING_DRAWN, **place)
+
     return ForeignEnvironment(
         worker=worker,
         name=address,
-        make_area=lambda area: open_area(drawing if worker == area == 0 else NOTHING_DRAWN),
+        make_area=make_area,
         areas=areas,
         seed=seed + worker,
         team_reward=team_reward,

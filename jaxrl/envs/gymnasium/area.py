@@ -59,4 +59,5 @@ def _outcome(obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) 
         infos={AGENT: info or {}},
         living=living,
         asked=living,
+        over=not living,
     )

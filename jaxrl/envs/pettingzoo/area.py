@@ -65,4 +65,5 @@ class PettingZooArea(WrappedArea):
             infos=mappings(infos),
             living=living,
             asked=asked,
+            over=not living,
         )

@@ -14,16 +14,13 @@ makes the environment, but for three:
 
 from __future__ import annotations
 
-import sys
-import sysconfig
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxrl import trust
 from jaxrl.envs.address import UnknownEnvironmentError, unknown
-from jaxrl.envs.foreign.imports import import_for, is_made_for, require_package
+from jaxrl.envs.foreign.imports import belongs_to_others, import_for, require_package
 from jaxrl.envs.foreign.options import IN_TEAMS, AreaOptions
 from jaxrl.envs.foreign.rendering import DrawingOptions, drawing_options, make_drawn
 from jaxrl.envs.foreign.simulator import recipe
@@ -96,10 +93,7 @@ def _check_maker(address: str, wanted: str, maker: Callable[..., Any]) -> None:
     if wanted not in _FACTORIES:
         trust.require(address)
     home = str(getattr(getattr(maker, "func", maker), "__module__", None) or "builtins")
-    outer = home.partition(".")[0]
-    file = Path(str(getattr(sys.modules.get(outer), "__file__", None)))
-    installed = any(file.is_relative_to(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
-    if (outer in sys.stdlib_module_names or installed) and not is_made_for("pettingzoo", home):
+    if belongs_to_others("pettingzoo", home):
         raise UnknownEnvironmentError(f"{address}: {wanted} belongs to {home}, which makes no environments; {expected}")
 
 

@@ -17,7 +17,8 @@ class MultiAgentArea(WrappedArea):
     """An agent lives from its first observation until its flag or that of all; who is given an observation acts next.
 
     The behavior of `adversary_0` is `adversary`; numbers alone are `agent`. Spaces are looked for as RLlib does, in
-    `observation_spaces` by agent, then in `observation_space`, which is by agent or one for all; actions likewise.
+    `observation_spaces` by agent, then in `observation_space`, if that is by agent, then in what
+    `get_observation_space(agent)` gives, then in an `observation_space` for all; actions likewise.
 
     Args:
         env: has `reset(seed=, options=)` and `step(actions)` as RLlib 2.3 and later define them.
@@ -69,6 +70,7 @@ class MultiAgentArea(WrappedArea):
             infos=mappings(infos),
             living=tuple(self._living),
             asked=[agent for agent in obs if agent in self._living],
+            over=ends or cut,
         )
 
     def _space(self, what: str, agent: Any) -> spaces.Space:
@@ -77,6 +79,12 @@ class MultiAgentArea(WrappedArea):
             by_agent = getattr(found, "spaces", found)  # a Dict space itself holds samples
             if isinstance(by_agent, Mapping) and agent in by_agent:
                 return by_agent[agent]
+        told = getattr(self._env, f"get_{what}_space", lambda _: None)(agent)
+        if isinstance(told, spaces.Space):
+            return told
         if isinstance(of_all[1], spaces.Space):
             return of_all[1]
-        raise ValueError(f"the environment tells no {what} space: expected {what}_spaces[{agent!r}] or {what}_space")
+        raise ValueError(
+            f"the environment tells no {what} space: expected {what}_spaces[{agent!r}], {what}_space "
+            f"or get_{what}_space"
+        )

@@ -155,7 +155,7 @@ class _Game:
     def step(self, actions: Mapping[Any, Any]) -> AreaOutcome:
         """One step."""
         outcome = self._area.step(actions)
-        self.over |= not outcome.living
+        self.over |= outcome.over
         return outcome
 
     def take_over(self) -> bool:

@@ -144,8 +144,8 @@ class FilmedArea:
             if agent in self._behavior_of:
                 self.earned[self._behavior_of[agent]] += float(np.asarray(reward).reshape(-1)[0])
         self.returns[-1] = tuple(self.earned.values())
-        self.ended += not outcome.living
-        self._shoot(ends=not outcome.living)
+        self.ended += outcome.over
+        self._shoot(ends=outcome.over)
         return outcome
 
     def _meet(self, outcome: AreaOutcome) -> None:
