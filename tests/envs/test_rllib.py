@@ -126,7 +126,7 @@ def test_spaces_are_found_as_rllib_finds_them():
     env = SimpleNamespace(observation_space=spaces.Dict({0: one, 1: two}), action_spaces={0: two}, action_space=one)
     area = MultiAgentArea(env)
     assert area.spaces(0) == (one, two) and area.spaces(1) == (two, one) and area.behavior(0) == "agent"
-    with pytest.raises(ValueError, match=r"tells no action space: expected action_spaces\[0\], action_space or get_action_space"):
+    with pytest.raises(ValueError, match=r"expected action_spaces\[0\], action_space or get_action_space"):
         MultiAgentArea(SimpleNamespace(observation_space=one)).spaces(0)
 
 
