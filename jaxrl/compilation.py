@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from jaxrl.cache import cache_folder
+from jaxrl.types import JaxrlError
 
 SWITCH = "JAXRL_COMPILATION_CACHE"
 """Environment variable: 0 (or off, false, no) leaves JAX without a cache of compiled programs on disk."""
@@ -69,6 +70,17 @@ def enable_compilation_cache() -> Path | None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return folder
+
+
+def require_float32() -> None:
+    """Raise JaxrlError where JAX makes float64 arrays, which policies and checkpoints are not."""
+    import jax
+
+    if jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        raise JaxrlError(
+            "JAX makes float64 arrays here (JAX_ENABLE_X64), and jaxrl computes in float32: leave the variable out, or "
+            "call jax.config.update('jax_enable_x64', False) first"
+        )
 
 
 def cache_by_default() -> None:

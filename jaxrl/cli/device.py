@@ -31,6 +31,9 @@ def choose_device(device: str | None, cpu_devices: int = 1) -> None:
         jax.config.update("jax_platforms", "cpu" if name == "cpu" else f"{name},cpu")
     if index:
         jax.config.update("jax_cuda_visible_devices", index)
+    if jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        jax.config.update("jax_enable_x64", False)
+        _log.info("JAX_ENABLE_X64 is left aside: jaxrl computes in float32.")
     if cpu_devices > 1:
         _show_as(cpu_devices)
     # The host loop waits for each result at once; handing the work to a thread costs 30 us a decision.

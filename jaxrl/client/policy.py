@@ -26,7 +26,7 @@ from jaxrl.artifacts.status import identities
 from jaxrl.artifacts.zoo import run_path
 from jaxrl.client.episodes import PlayedEpisodes, play_episodes
 from jaxrl.client.policy_inputs import per_agent, shown, typed_key
-from jaxrl.compilation import cache_by_default
+from jaxrl.compilation import cache_by_default, require_float32
 from jaxrl.connectors.chain import ChainState
 from jaxrl.envs.address import Kind, parse_address
 from jaxrl.jax_envs import environment_of, make_environment
@@ -115,6 +115,7 @@ def load(
       OwnCodeError: an algorithm or network of one's own cannot be imported.
       UntrustedError: the folder names code that you have not named, and `trust` is false.
     """
+    require_float32()
     cache_by_default()
     folder = run_path(run).absolute()
     chosen: Any = {"checkpoint_at": checkpoint, "seed": seed, "deterministic": deterministic, "trust": trust}

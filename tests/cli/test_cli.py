@@ -15,8 +15,11 @@ import pytest
 from jaxrl.cache import cache_folder
 from jaxrl.cli import commands, device, main
 from jaxrl.cli.flags import MLAGENTS_FLAGS, overrides_from, removed_flags, swallowed_flags
+from jaxrl.client.policy import load
 from jaxrl.compilation import enable_compilation_cache
 from jaxrl.settings import RunSettings, SettingsError, with_drawn_seed
+from jaxrl.training.host.run import train
+from jaxrl.types import JaxrlError
 
 
 def parse(*argv: str) -> argparse.Namespace:
@@ -149,6 +152,22 @@ def test_python_m_jaxrl_is_the_command_and_its_help_imports_no_jax():
 def test_what_to_do_where_there_is_no_such_device(monkeypatch, name, system, advice):
     monkeypatch.setattr(sys, "platform", system)
     assert advice in device.advice(name)
+
+
+def test_float64_is_left_aside_by_commands_and_refused_in_python(tmp_path):
+    jax.config.update("jax_enable_x64", True)
+    try:
+        for use in (lambda: load(tmp_path), lambda: train(RunSettings())):
+            with pytest.raises(JaxrlError, match="jaxrl computes in float32: leave the variable out"):
+                use()
+    finally:
+        jax.config.update("jax_enable_x64", False)
+    code = (
+        "from jaxrl.cli.device import compute_on_cpu as c; c(); import jax.numpy as n; print(n.zeros(1, float).dtype)"
+    )
+    environment = os.environ | {"JAX_ENABLE_X64": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "float32"
 
 
 def test_a_device_that_is_not_there_is_refused():

@@ -22,7 +22,7 @@ from jax.stages import Traced
 
 from jaxrl.algorithms.connected import deterministic
 from jaxrl.algorithms.interface import Algorithm
-from jaxrl.compilation import cache_by_default, quick_options
+from jaxrl.compilation import cache_by_default, quick_options, require_float32
 from jaxrl.jax_envs.interface import JaxEnv
 from jaxrl.jax_envs.sampling import Distribution
 from jaxrl.jax_envs.scene import JaxScene, scene_of
@@ -161,6 +161,7 @@ def make_scene_trainer(
     """
     size = max(1 if of.self_play is None else of.self_play.league_size for of in settings.values())
     mesh = mesh_of(list(devices or jax.devices()), seeds, areas, together=size)
+    require_float32()
     cache_by_default()
     plan = plan_of(
         env, algorithms, settings, areas=areas, seeds=seeds, parameters=parameters, values=values, newest=newest

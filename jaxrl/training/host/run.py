@@ -14,6 +14,7 @@ from jaxrl.artifacts.metrics import timers as nodes
 from jaxrl.artifacts.metrics.progress import ProgressBar
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.callbacks import Callbacks, PolicyMapping, load_callbacks
+from jaxrl.compilation import require_float32
 from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings, with_drawn_seed
@@ -49,6 +50,7 @@ def train(
     Raises:
       JaxrlError: whatever the user can mend, before anything is written if it can be known before.
     """
+    require_float32()
     try:
         with host_loop(settings, console, started, callbacks=callbacks, policy_mapping=policy_mapping) as loop:
             loop.run()
