@@ -62,13 +62,14 @@ def next_generation(
     """Who goes on with whose learner, and with which settings.
 
     Args:
-      scores: float [S], higher is better; NaN is worst, and nobody learns from it. One at least is finite.
+      scores: float [S], higher is better; NaN is worst, and nobody learns from it. One at least is finite. Who is as
+        good as the worst of those to learn from learns from nobody.
       values: float [S], by key what each member has.
     """
     count = max(len(scores) // SHARE, 1)
     order = np.argsort(np.where(np.isnan(scores), -np.inf, scores), kind="stable")
-    losers = order[:count]
     winners = [winner for winner in order[len(scores) - count :] if np.isfinite(scores[winner])]
+    losers = [loser for loser in order[:count] if not scores[loser] >= scores[winners[0]]]
     parents, after = np.arange(len(scores)), {key: np.array(of, np.float32) for key, of in values.items()}
     for loser in losers:
         parents[loser] = rng.choice(winners)

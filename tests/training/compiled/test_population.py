@@ -190,6 +190,20 @@ def test_nobody_learns_from_a_member_without_a_score():
         assert set(found.parents[changed]) == {1}
 
 
+@pytest.mark.parametrize(
+    ("scores", "learning"),
+    [([1.0] * 8, 0), ([0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], 1), ([0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0], 2)],
+)
+def test_nobody_learns_from_a_member_that_is_no_better(scores: list[float], learning: int):
+    """Of equal members those with the lower numbers would lose what they know and their settings."""
+    before = np.arange(8.0, dtype=np.float32) + 1.0
+    for seed in range(5):
+        found = next_generation(np.array(scores), {RATE: before}, SPACES, np.random.default_rng(seed))
+        changed = found.parents != np.arange(8)
+        assert changed.sum() == learning and not changed[learning:].any()
+        np.testing.assert_array_equal(found.values[RATE][~changed], before[~changed])
+
+
 def test_whole_numbers_stay_whole():
     spaces, values = {"a": Space(1, 40, whole=True)}, {"a": np.float32([7, 7, 7, 7])}
     drawn = first_generation(spaces, 100, np.random.default_rng(0))["a"]
