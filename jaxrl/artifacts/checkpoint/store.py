@@ -312,18 +312,20 @@ def _save_error(folder: Path, path: Path, error: Exception) -> CheckpointError:
 
 _FOLLOWING = ("optimizer/", "opt_state/", "play/", "store/")
 """Parts of paths of arrays whose shapes follow from the parameters."""
+_SHOWN = 3
+"""Arrays that a message names."""
 
 
 def _reasons(changed: Sequence[str], leaves: Sequence[str]) -> str:
-    """List the changes in the user's terms, then every parameter that does not fit; dependent arrays are only counted.
+    """Return the changes in the user's terms, and the first parameters that do not fit; what follows them is counted.
 
-    Another algorithm has other parameters altogether.
+    Another algorithm has other parameters altogether, and other sizes of a run have no other parameters.
     """
-    if any(text.startswith("trainer_type:") for text in changed):
-        return f"Changed: {'; '.join(changed)}."
     parameters = [leaf for leaf in leaves if not any(name in leaf.partition(":")[0] for name in _FOLLOWING)]
-    shown = parameters or leaves
-    more = f" (and {len(leaves) - len(shown)} more, which follow them)" if len(leaves) > len(shown) else ""
+    if changed and (not parameters or any(text.startswith("trainer_type:") for text in changed)):
+        return f"Changed: {'; '.join(changed)}."
+    shown = (parameters or leaves)[:_SHOWN]
+    more = f" (and {len(leaves) - len(shown)} more)" if len(leaves) > len(shown) else ""
     arrays = f"Arrays: {'; '.join(shown)}{more}."
     return f"Changed: {'; '.join(changed)}. {arrays}" if changed else arrays
 

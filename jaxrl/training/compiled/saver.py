@@ -19,14 +19,15 @@ from jaxrl.algorithms.interface import Algorithm, TrainState
 from jaxrl.artifacts.checkpoint import store as checkpoint
 from jaxrl.artifacts.checkpoint.document import CheckpointError
 from jaxrl.artifacts.checkpoint.folder import checkpoints
-from jaxrl.artifacts.checkpoint.loop import FIRST_SEED, OF_RUN, SEEDS, require_loop
+from jaxrl.artifacts.checkpoint.loop import AREAS, FIRST_SEED, OF_RUN, SEEDS, require_loop
+from jaxrl.artifacts.checkpoint.mismatch import moved_signals
 from jaxrl.artifacts.checkpoint.replay import belongs_to
 from jaxrl.artifacts.run_folder import RunFolder
 from jaxrl.artifacts.status import ELO
 from jaxrl.settings import BehaviorSettings, RunSettings
 from jaxrl.training import saver
 from jaxrl.training.compiled.opponents import RivalState, begin_pool
-from jaxrl.training.compiled.state import JittedState, SceneState, step_of, stored, with_stored
+from jaxrl.training.compiled.state import JittedState, Pending, SceneState, step_of, stored, with_stored
 from jaxrl.training.saver import Snapshot
 from jaxrl.training.trained_policy import EXPORTED_SEED
 from jaxrl.types import BehaviorSpec
@@ -215,10 +216,18 @@ def resumed(path: Path, subject: Subject, fresh: JittedState) -> JittedState:
     """The state in a checkpoint of the run, and nothing stored, which lies beside it. Raises CheckpointError."""
     require_loop(path, compiled=True)
     _check_pool(path, subject)
-    some = "frozen" in checkpoint.read_info(path).leaves
+    info = checkpoint.read_info(path)
+    some, areas = "frozen" in info.leaves, info.settings.get(AREAS, subject.areas)
     wanted = contents(fresh, changing=subject.changing).replace(frozen=fresh.frozen if some else ())
-    saved = checkpoint.restore(path, wanted, spec=subject.spec, settings=subject.described())
+    whole = isinstance(fresh.store, Pending) or isinstance(fresh.rivals, RivalState)
+    anew = areas != subject.areas and not whole and moved_signals(info.settings, subject.described()) is None
+    if anew:  # what has areas begins with new episodes
+        wanted = wanted.replace(play=(), paid=())
+    saved = checkpoint.restore(path, wanted, spec=subject.spec, settings=subject.described(), part=anew)
     log.info("%s: resuming from %s.", subject.name, path)
+    if anew:
+        log.info("%s: episodes begin anew, in %d areas instead of %d.", subject.name, subject.areas, areas)
+        saved = saved.replace(play=fresh.play, paid=fresh.paid)
     saved = saved.replace(parameters=fresh.parameters, values=saved.values or fresh.values, newest=fresh.newest)
     saved = with_stored(saved.replace(recent=fresh.recent, last_step=fresh.last_step), stored(fresh))
     saved = saved.replace(frozen=saved.frozen if some else fresh.frozen)

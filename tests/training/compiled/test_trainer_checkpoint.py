@@ -17,7 +17,7 @@ from jaxrl.artifacts.checkpoint.folder import CheckpointError, checkpoints
 from jaxrl.artifacts.checkpoint.tree import to_arrays
 from jaxrl.artifacts.run_folder import RunFolderError
 from jaxrl.training.compiled import trainer_checkpoint
-from jaxrl.training.compiled.saver import Subject, contents
+from jaxrl.training.compiled.saver import Subject, contents, resumed
 from tests.helpers import ppo_settings
 from tests.jax_envs.toy_jax_env import NAME, make_toy, quick_compilation
 from tests.training.compiled.alone import fresh_states
@@ -97,6 +97,30 @@ def test_what_does_not_fit_is_named(tmp_path: Path, trainers: Callable[..., jaxr
         trainers(seeds=1).save(trainer.init((0, 1)), tmp_path / "other")
     with pytest.raises(RunFolderError, match=f"holds no checkpoint of {NAME}"):
         trainer.restore(tmp_path / "nothing")
+
+
+def test_a_run_is_resumed_with_another_number_of_areas(
+    tmp_path: Path, trainers: Callable[..., jaxrl.JittedTrainer]
+) -> None:
+    """What was learned is kept, and what has areas begins anew; other changes are named in one sentence."""
+    settings, numbers = ppo_settings(**SIZES, network_settings__hidden_units=4), np.array([0, 1], np.uint32)
+    state = trainers().run(trainers().init((0, 1)), 1)[0]
+    of_three = Subject(NAME, ENV.spec, settings, (0, 1), 3)
+    path = checkpoint.save(tmp_path / NAME, 5, contents(state), spec=ENV.spec, settings=of_three.described())
+    algorithm = jaxrl.make_algorithm(ENV.spec, settings)
+    fresh = fresh_states(ENV, algorithm, settings, 2, 4, numbers)  # pyright: ignore[reportArgumentType]
+    found = to_arrays(resumed(path, of_three._replace(areas=2), fresh))
+    saved, begun = to_arrays(state), to_arrays(fresh)
+    anew = {name for name in found if name.startswith(("play/", "paid/"))}
+    assert begun.keys() == found.keys() and anew
+    for name, array in found.items():
+        if name in anew or name.startswith(("train/", "key", "iteration")):
+            np.testing.assert_array_equal(array, (begun if name in anew else saved)[name])
+    other = settings.model_copy(update={"trainer_type": "sac"})
+    with pytest.raises(
+        CheckpointError, match=r"fit this run. Changed: trainer_type: ppo in the checkpoint, sac now; num"
+    ):
+        resumed(path, of_three._replace(areas=2, settings=other), fresh.replace(train=fresh.play))
 
 
 def test_a_damaged_one_gives_way_to_the_one_before(
