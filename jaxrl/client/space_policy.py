@@ -131,7 +131,8 @@ def kind_for(run: Path, env: Any, behavior: str | None) -> tuple[str | None, Age
         return behavior, kind, _batch(env)
     area = open_area(env, settings_of_run(run)[0]) if isinstance(env, str) else area_of(env, _options(run))
     try:
-        agents = [described(area, agent) for agent in area.announced]
+        named = area.announced or getattr(env, "agents", ())  # after a reset of an environment of PettingZoo's
+        agents = [described(area, agent) for agent in named]
     finally:
         if isinstance(env, str):
             area.close()
@@ -144,7 +145,7 @@ def kind_for(run: Path, env: Any, behavior: str | None) -> tuple[str | None, Age
         (behavior,) = kinds
     if behavior not in kinds:
         got = "none is named" if behavior is None else f"{behavior} is none of them"
-        known = ", ".join(kinds) or "none, as it has no possible_agents"
+        known = ", ".join(kinds) or "none, as it has no possible_agents and is not reset"
         raise PolicyError(f"env: the environment has the behaviors {known}, and {got}: say which with `behavior`")
     return behavior, AgentKind(*kinds[behavior][:3]), None
 

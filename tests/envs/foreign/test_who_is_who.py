@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from games import relay_env
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
+import jaxrl
 from jaxrl.envs.behavior_names import BehaviorNames
 from jaxrl.envs.foreign.environment import ForeignEnvironment
+from jaxrl.envs.pettingzoo import simulator
 from jaxrl.envs.pettingzoo.area import PettingZooArea
 from jaxrl.envs.workers.pool import EnvPool
 from jaxrl.settings import RunSettings
@@ -170,3 +173,52 @@ def test_one_name_stands_for_one_kind_of_agents_in_all_workers(which: str, annou
         ("walker_0", 0.0),
         ("walker_1", 9.0),
     }
+
+
+class Meadow(Walkers):
+    """Each episode shuffles the walkers; who acts as its lower bound plus 1 or 3 is paid the most, 0."""
+
+    def __init__(self) -> None:
+        super().__init__(BOTH)
+        self.random = np.random.default_rng()
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.random = self.random if seed is None else np.random.default_rng(seed)
+        self.episodes = [tuple(self.random.permutation(BOTH))]
+        return super().reset(seed, options)
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        obs, _, *flags = super().step(actions)
+        best = {"walker_0": 1.0, "walker_1": 8.0}
+        return obs, {agent: -abs(float(action[0]) - best[agent]) for agent, action in actions.items()}, *flags
+
+
+@pytest.mark.usefixtures("runs")
+def test_training_evaluation_continuation_and_a_loaded_policy_mean_the_same_agents(tmp_path: Path) -> None:
+    """Four workers in other orders learn what each walker does best; a loop of one's own earns what evaluation told."""
+    env = {"env_path": f"pettingzoo:{__name__}:Meadow", "num_envs": 4, "num_areas": 4}
+    ppo = {"batch_size": 64, "buffer_size": 256, "learning_rate": 0.003, "learning_rate_schedule": "constant"}
+    options = {"trainer_type": "ppo", "hyperparameters": ppo, "network_settings": {"normalize": False}}
+    options |= {"evaluation": {"interval": 256, "episodes": 4, "max_length": 4}, "summary_freq": 256}
+
+    def train_until(step: int, rate: float, **checkpoints: Any) -> dict[str, float]:
+        folders = {"run_id": "meadow", "results_dir": str(tmp_path / "results"), **checkpoints}
+        own: Any = options | {"max_steps": step, "hyperparameters": ppo | {"learning_rate": rate}}
+        changes = {"checkpoint_settings": folders, "env_settings": env}
+        settings = configured(tmp_path, changes=changes, **{"walker": own, "walker-2": own})
+        with environment(workers=4, make=simulator.make_factory(f"{__name__}:Meadow", settings, "")) as started:
+            train(settings, started=started)
+        tables = {name: rows(tmp_path / "results" / "meadow" / name / "metrics.csv") for name in ("walker", "walker-2")}
+        tag = "Evaluation/Cumulative Reward"
+        return {name: [float(row[2]) for row in table if row[1] == tag][-1] for name, table in tables.items()}
+
+    train_until(1536, 0.003)
+    told = train_until(1792, 0.0, resume=True)
+    assert min(told.values()) > -0.6  # of at most 3 from the middle, 2
+    game = Meadow()
+    obs, _ = game.reset(seed=5)
+    names = {"walker_0": "walker", "walker_1": "walker-2"}
+    load = partial(jaxrl.load, tmp_path / "results" / "meadow", game, deterministic=True)
+    rewards = game.step({agent: load(behavior=name).act(obs[agent]) for agent, name in names.items()})[1]
+    for agent, name in names.items():
+        assert rewards[agent] == pytest.approx(told[name], abs=1e-5)
