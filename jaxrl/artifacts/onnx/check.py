@@ -106,7 +106,7 @@ def _version_by_names(inputs: Shapes) -> int | None:
 
 
 def _batch_findings(session: onnxruntime.InferenceSession, outputs: Outputs) -> Iterator[Finding]:
-    """Yield findings about the batch: Unity asks for all agents at once, so the number of rows must be open, and kept."""
+    """Yield findings about the batch: Unity asks for all agents at once, so rows must be open, and kept."""
     fixed = [node.name for node in session.get_inputs() if node.shape and isinstance(node.shape[0], int)]
     remedy = "leave the first axis of every input open (dynamic_axes of torch.onnx.export)"
     if fixed:
