@@ -8,10 +8,10 @@ import jax
 import optax
 
 ADAM = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
-"""The direction alone: a learning rate may be traced, and belongs to whoever descends."""
+"""Direction of a step, without the learning rate: that one may be traced and is applied by the caller."""
 
 
 def descended(params: Any, gradient: Any, moments: Any, rate: float | jax.Array) -> tuple[Any, Any]:
-    """The parameters after one step downhill, x − rate · direction, and the moments after it."""
+    """Take one step downhill, x − rate · direction. Return the new parameters and the new moments."""
     direction, moments = ADAM.update(gradient, moments)
     return jax.tree.map(lambda x, d: x - rate * d, params, direction), moments

@@ -1,18 +1,18 @@
-"""Behavioral cloning (Pomerleau 1989): the policy does as demonstrations do, beside whatever else it learns from.
+"""Behavioral cloning (Pomerleau 1989): the policy imitates demonstrations, beside its other sources of learning.
 
     loss = mean over decisions and dimensions of (a − a_demo)²       a = μ + σ · noise, drawn anew; SAC: its tanh;
                                                                      `deterministic`: without noise
            + mean over decisions and branches of −ln π_b(a_demo)     with all choices allowed
 
-with an Adam of its own over the policy, at the policy's learning rate times `strength`, which falls to 1e-10 over
-`steps` and then rests.
+with its own Adam over the policy, at the policy's learning rate times `strength`. The rate falls to 1e-10 over `steps`,
+and cloning stops.
 
-Parity. Equal to ML-Agents 1.1.0: loss, batches and epochs, the moment at which the rate changes (each turn learns with
-the rate that the one before it has set), memories that begin with zeros in each sequence, masks of actions that are
-not looked at. Different on purpose: the policies of PPO and its like, which act with a third of what they draw, are
-led to three times the demonstrated action, so that they act as the demonstrations do; the original leads them to the
-action itself, and they act with a third of it. What fills up a sequence is not learned from. The last observations of
-episodes are left out, and actions of Unity's recordings are moved to their observations, as in `rewards.gail`.
+Parity. Equal to ML-Agents 1.1.0: loss, batches and epochs, the moment at which the rate changes (each update learns
+with the rate that the previous update has set), memories that begin with zeros in each sequence, ignored action masks.
+Different on purpose: the on-policy algorithms act with a third of the drawn number, and their policies are trained
+towards three times the demonstrated action, so that they act like the demonstrations; ML-Agents trains them towards the
+action itself, and they act with a third of it. Padding is not learned from. The last observations of episodes are left
+out, and actions of Unity's recordings are moved to their observations, as in `rewards.gail`.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from jaxrl.demonstrations import Demonstration
 
 EPOCHS = 3
-"""Where `num_epoch` is not given: not the trainer's number."""
+"""Epochs where `num_epoch` is not given. The trainer's own `num_epoch` is not used."""
 _DRAWN = 0x434C0000
-"""What the learner's key is folded with: a large number, since `split` gives the keys that small ones give."""
+"""Number folded into the learner's key. It is large, because folding in small numbers gives the keys of `split`."""
 
 
 class Copied(NamedTuple):
-    """How a policy is copied into.
+    """Functions through which a policy imitates.
 
     distribution: (params, normalised obs, `Sequences` or ()) → ActionDistribution.
-    drawn:        (distribution, normal numbers [..., C]) → the continuous action that it is a draw of, [..., C].
-    wanted:       from the environment's action to what should be drawn.
+    drawn:        (distribution, normal numbers [..., C]) → the continuous action drawn with these numbers, [..., C].
+    wanted:       (the environment's action) → the action that the policy should draw.
     """
 
     distribution: Callable[..., ActionDistribution]
@@ -61,27 +61,27 @@ class Laid(NamedTuple):
     """Demonstrations in S sequences of L decisions, each of one episode; L = 1 without memory."""
 
     demonstration: Demonstration
-    places: np.ndarray  # int32 [S, L], which decision; -1 where a sequence is filled up
+    places: np.ndarray  # int32 [S, L], index of the decision; -1 for padding
 
 
 class Rows(NamedTuple):
-    """Decisions of some of the sequences, [S, L, ...]."""
+    """Decisions of a batch of sequences, [S, L, ...]."""
 
     obs: tuple[Any, ...]
     action: Action
-    valid: Any  # bool [S, L], False where a sequence is filled up; zeros stand there
+    valid: Any  # bool [S, L], False for padding, where all arrays are 0
 
 
 class Cloning(NamedTuple):
-    """Beside a learner whose policy it moves.
+    """Functions of behavioral cloning, which changes the policy beside its learner. `kept` is the state of cloning.
 
-    init:  (params of the policy) → what it keeps, a part of `TrainState.own`.
-    rate:  (kept, step int32 []) → the learning rate of a turn that ends there, float32 []; 1e-10: it does not learn.
-    learn: (kept, params, normaliser's states, step int32 [], key) → (kept, params, mean loss of the turn). The key may
-           be used further.
+    init:  (params of the policy) → kept, a part of `TrainState.own`.
+    rate:  (kept, step int32 []) → learning rate of the update at this step, float32 []; at 1e-10 nothing is learned.
+    learn: (kept, params, normaliser's states, step int32 [], key) → (kept, params, mean loss of the update). The key
+           may be used further.
     step:  (params, Adam's state, normaliser's states, rate, sequences int32 [n], normal [n, L, C]) → (params, Adam's
-           state, loss), of which `learn` is made.
-    loss:  (params, normaliser's states, rows, normal [S, L, C]) → the loss of rows that are as `wanted`.
+           state, loss): one minibatch of `learn`.
+    loss:  (params, normaliser's states, rows, normal [S, L, C]) → the loss of rows whose actions are as `wanted`.
     size:  decisions in the sequences of one `learn`, each counted as often as it is learned from.
     """
 
@@ -94,7 +94,10 @@ class Cloning(NamedTuple):
 
 
 def bind_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied) -> Cloning | None:
-    """What `behavioral_cloning` asks for, if anything. Raises DemonstrationError for what does not fit the agents."""
+    """Make the cloning that the section `behavioral_cloning` describes; None without that section.
+
+    Raises DemonstrationError for demonstrations that do not fit the agents.
+    """
     section = settings.behavioral_cloning
     if section is None:
         return None
@@ -114,7 +117,7 @@ def make_cloning(
     rows_at: Callable[[jax.Array], Rows],
     shape: tuple[int, ...],
 ) -> Cloning:
-    """The same of S sequences of L decisions, `shape`, which `rows_at` gives, see `as_wanted`."""
+    """Make the cloning of S sequences of L decisions. `shape` is (S, L), `rows_at` as made by `as_wanted`."""
     section, hyper = settings.behavioral_cloning, settings.hyperparameters
     assert section is not None
     count, length = shape
@@ -142,45 +145,48 @@ def make_cloning(
         return _loss(spec.action, dist, copied.drawn(dist, normal), batch)
 
     def step(params: Any, moments: Any, states: Any, rate: Any, chosen: jax.Array, normal: jax.Array) -> Any:
-        found, gradient = jax.value_and_grad(loss)(params, states, rows_at(chosen), normal)
-        return *descended(params, gradient, moments, rate), found
+        mean_loss, gradient = jax.value_and_grad(loss)(params, states, rows_at(chosen), normal)
+        return *descended(params, gradient, moments, rate), mean_loss
 
     def rate(kept: dict[str, Any], step: Any) -> jax.Array:
-        # at rest by the schedule of today: `steps` may have been raised since; at first that of these settings, since
-        # runs of one program that differ in it begin with one state
+        # Once the stored rate is at the minimum, the schedule decides, because `steps` may have been raised since. The
+        # first update takes the rate of the settings: runs that share a program and a first state may differ in it.
         set_before = jnp.where(kept["rate"] > LEARNING_RATE_MINIMUM, kept["rate"], schedule(step))
         return jnp.where(kept["optimizer"].count == 0, base, set_before)
 
     def turn(kept: dict[str, Any], pace: jax.Array, params: Any, states: Any, key: jax.Array) -> Any:
-        def one(carry: Any, drawn: Any) -> Any:
+        def minibatch(carry: Any, drawn: Any) -> Any:
             chosen, at = drawn
             normal = jax.random.normal(at, (size, length, spec.action.continuous_size))
             params, moments = carry
-            params, moments, found = step(params, moments, states, pace, chosen, normal)
-            return (params, moments), found
+            params, moments, losses = step(params, moments, states, pace, chosen, normal)
+            return (params, moments), losses
 
         shuffled, noise = jax.random.split(key)
         order = jax.vmap(lambda k: jax.random.permutation(k, count))(jax.random.split(shuffled, epochs))
         order = order[:, : turns * size].reshape(epochs * turns, size)
-        (params, moments), found = jax.lax.scan(
-            one, (params, kept["optimizer"]), (order, jax.random.split(noise, len(order)))
+        (params, moments), losses = jax.lax.scan(
+            minibatch, (params, kept["optimizer"]), (order, jax.random.split(noise, len(order)))
         )
-        return moments, params, found.mean()
+        return moments, params, losses.mean()
 
     def learn(kept: dict[str, Any], params: Any, states: Any, step: jax.Array, key: jax.Array) -> Any:
         pace = rate(kept, step)
-        moments, params, found = jax.lax.cond(
+        moments, params, mean_loss = jax.lax.cond(
             pace > LEARNING_RATE_MINIMUM,
             lambda: turn(kept, pace, params, states, jax.random.fold_in(key, _DRAWN)),
             lambda: (kept["optimizer"], params, jnp.zeros(())),
         )
-        return {"optimizer": moments, "rate": schedule(step)}, params, found
+        return {"optimizer": moments, "rate": schedule(step)}, params, mean_loss
 
     return Cloning(init, rate, learn, step, loss, epochs * turns * size * length)
 
 
 def in_sequences(demonstration: Demonstration, length: int, among: np.ndarray | None = None) -> Laid:
-    """The decisions in sequences of so many, none across the end of an episode. `among`: bool [n], whole episodes."""
+    """Cut the demonstration into sequences of `length` decisions, none across the end of an episode.
+
+    among: bool [n], decisions of the episodes to take; None takes all.
+    """
     ends = np.flatnonzero(demonstration.done | demonstration.last) + 1
     chosen = np.arange(len(demonstration.done), dtype=np.int32)
     if length == 1:
@@ -191,7 +197,7 @@ def in_sequences(demonstration: Demonstration, length: int, among: np.ndarray | 
 
 
 def as_wanted(copied: Copied, laid: Laid) -> Callable[[jax.Array], Rows]:
-    """The function (sequences int32 [n]) → their decisions, with actions as the policy should draw them."""
+    """Make the function (sequences int32 [n]) → their decisions, with actions as the policy should draw them."""
     pick, places = picker((laid.demonstration.obs, laid.demonstration.action)), jnp.asarray(laid.places)
 
     def rows_at(chosen: jax.Array) -> Rows:
@@ -204,7 +210,7 @@ def as_wanted(copied: Copied, laid: Laid) -> Callable[[jax.Array], Rows]:
 
 
 def _batches(count: int, length: int, batch_size: int, samples: int) -> tuple[int, int]:
-    """Sequences of a batch, and batches of an epoch, as the original counts both; at least one."""
+    """Return the sequences of a batch and the batches of an epoch, as ML-Agents counts both; at least one of each."""
     size = max(min(batch_size, count * length) // length, 1)
     turns = count * length // size
     if samples // size > 0:
@@ -220,8 +226,8 @@ def _loss(spec: ActionSpec, dist: ActionDistribution, drawn: jax.Array, batch: R
         allowed = jnp.ones((*batch.valid.shape, spec.mask_size), bool)
         rows = []
         for i, p in enumerate(actions.probabilities(dist, allowed, spec)):
-            said = jax.nn.log_softmax(jnp.log(p + actions.EPSILON))
+            log_probs = jax.nn.log_softmax(jnp.log(p + actions.EPSILON))
             index = batch.action.discrete[..., i, None].astype(jnp.int32)
-            rows.append(-jnp.take_along_axis(said, index, axis=-1)[..., 0])
+            rows.append(-jnp.take_along_axis(log_probs, index, axis=-1)[..., 0])
         total += masked_mean(jnp.stack(rows, axis=-1).mean(-1), batch.valid)
     return total

@@ -1,9 +1,9 @@
 """Losses of PPO and MA-POCA: arrays in, scalars out.
 
-A mask is bool (or 0/1) over the leading axes `...`; what lies where it is False has no influence on values or
-gradients, even if it is NaN: arguments are replaced *before* the arithmetic, because 0 * NaN would come back in the
+A mask is bool (or 0/1) over the leading axes `...`. Elements where it is False have no influence on values or
+gradients, even if they are NaN: they are replaced *before* the arithmetic, because 0 * NaN would come back in the
 gradient. Trailing columns (action dimensions and branches, or reward signals) share their row's mask. All arrays are
-float32. All functions raise AssertionError where shapes differ from what they name, so that nothing broadcasts by
+float32. All functions raise AssertionError for shapes other than those documented, so that nothing broadcasts by
 accident.
 """
 
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 
 def masked_mean(x: jax.Array, mask: jax.Array) -> jax.Array:
-    """Σ x·mask / max(Σ mask, 1) over all elements; x [...] or [..., columns], mask [...]. 0 where nothing is left."""
+    """Compute Σ x·mask / max(Σ mask, 1) over all elements, x [...] or [..., columns], mask [...]; 0 without any."""
     mask = _columns(mask, x)
     total = jnp.sum(jnp.where(mask, x, 0.0))
     return total / jnp.maximum(jnp.sum(mask.astype(jnp.float32)), 1.0)
@@ -24,7 +24,7 @@ def masked_mean(x: jax.Array, mask: jax.Array) -> jax.Array:
 def clipped_policy_loss(
     log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, mask: jax.Array, epsilon: jax.Array | float
 ) -> jax.Array:
-    """-mean(min(ρ A, clip(ρ, 1 - ε, 1 + ε) A)) with ρ = exp(new - old) per column (Schulman et al. 2017, eq. 7).
+    """Compute -mean(min(ρ A, clip(ρ, 1 - ε, 1 + ε) A)), ρ = exp(new - old) per column (Schulman et al. 2017, eq. 7).
 
     log_prob, old_log_prob: [..., C + D]; advantage, mask: [...]. Each action dimension and branch has its own ratio.
     """
@@ -41,9 +41,9 @@ def clipped_policy_loss(
 def value_loss(
     value: jax.Array, old_value: jax.Array, returns: jax.Array, mask: jax.Array, epsilon: jax.Array | float
 ) -> jax.Array:
-    """Clipped value loss: mean of max((R - v)², (R - (v_old + clip(v - v_old, -ε, ε)))²), v [...] or [..., R].
+    """Compute the clipped value loss, the mean of max((R - v)², (R - (v_old + clip(v - v_old, -ε, ε)))²).
 
-    The mean over streams of the masked means of the streams, which is one mean because they share the mask.
+    v is [...] or [..., R]. The streams share the mask, so that this is also the mean of the streams' masked means.
     """
     chex.assert_equal_shape([value, old_value, returns])
     valid = _columns(mask, value)
@@ -53,14 +53,14 @@ def value_loss(
 
 
 def squared_value_loss(value: jax.Array, returns: jax.Array, mask: jax.Array) -> jax.Array:
-    """mean((R - v)²), v and R [...] or [..., R]; what ML-Agents' value loss comes down to (its old value is R)."""
+    """Compute mean((R - v)²), v and R [...] or [..., R]: the value loss of ML-Agents, whose old value is R."""
     chex.assert_equal_shape([value, returns])
     valid = _columns(mask, value)
     return masked_mean(jnp.square(jnp.where(valid, returns, 0.0) - jnp.where(valid, value, 0.0)), mask)
 
 
 def normalize_advantages(advantage: jax.Array, mask: jax.Array) -> jax.Array:
-    """(A - mean) / (std + 1e-10) over the elements that count (population std); 0 elsewhere. Both [...]."""
+    """Compute (A - mean) / (std + 1e-10) over the masked elements (population std); 0 elsewhere. Both [...]."""
     chex.assert_equal_shape([advantage, mask])
     valid = mask.astype(bool)
     centred = jnp.where(valid, jnp.where(valid, advantage, 0.0) - masked_mean(advantage, mask), 0.0)
@@ -71,7 +71,7 @@ def normalize_advantages(advantage: jax.Array, mask: jax.Array) -> jax.Array:
 
 
 def _columns(mask: jax.Array, x: jax.Array) -> jax.Array:
-    """The mask as bool in the shape of x, repeated over the column axis if x has one."""
+    """Return the mask as bool in the shape of x, repeated over the column axis if x has one."""
     mask = mask.astype(bool)
     if x.ndim == mask.ndim + 1:
         mask = mask[..., None]

@@ -1,8 +1,8 @@
 """Epochs × minibatches of one update as nested loops inside one program.
 
-Rows of the batch that do not count are never trained on: each epoch sorts random numbers with the valid rows in front,
-which compacts and shuffles at once. A row holds several members, of which only those count that acted; a minibatch is
-as many rows as hold about the wanted number of them, in chunks of one size whose gradients are added up.
+Invalid rows of the batch are never trained on: each epoch sorts random numbers with the valid rows in front, which
+compacts and shuffles at once. A row holds several members, and only members that acted count. A minibatch consists of
+the rows that hold about the wanted number of these, in chunks of one size whose gradients are added up.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def run(
       key: typed key, consumed.
       size: members of a minibatch.
       epochs: passes over the batch.
-      magnitudes: metrics, where `gradient` gives them, of which the absolute value in each minibatch is told.
-      largest: such that are no means, but not less than 0: the largest of the first minibatch is told.
+      magnitudes: metrics of `gradient` that are averaged by their absolute value in each minibatch.
+      largest: metrics of `gradient` that are no means and at least 0: the largest of the first minibatch is returned.
 
     Returns:
-      The last carry and the mean of each metric over all minibatches.
+      The last carry and the mean of each other metric over all minibatches.
 
     Raises AssertionError unless `acted` has two axes.
     """
@@ -64,7 +64,7 @@ def run(
     chunk = min(max(size // members, 1), rows)
     counts = acted.sum(-1, dtype=jnp.int32)  # [N]
     valid = acted.any(-1)
-    # A row of one member counts whole: a minibatch is one chunk. An accelerator then waits for no number of them.
+    # With one member in a row a minibatch is one chunk, and an accelerator need not wait for the number of chunks.
     chunks = 1 if members == 1 and mesh.on_accelerator() else _chunks(counts, valid, size, chunk)
     count = jnp.maximum(valid.sum() // (chunks * chunk), 1)
     batch, valid, counts = spread((batch, valid, counts), None)
@@ -77,7 +77,7 @@ def run(
         return total + (jnp.abs(x) if name in magnitudes else x)
 
     def mean_gradient(state: Carry, order: jax.Array, first: jax.Array) -> tuple[Any, Metrics]:
-        """Σ_k (n_k / n) mean_k over the chunks k of a minibatch, from `first` on; of `largest` metrics the largest."""
+        """Compute Σ_k (n_k / n) mean_k over the chunks k of a minibatch, from `first` on; the maximum of `largest`."""
 
         def rows(k: jax.Array) -> jax.Array:
             return jax.lax.dynamic_slice_in_dim(order, (first + k) * chunk, chunk)
@@ -88,10 +88,10 @@ def run(
         total = jax.lax.fori_loop(0, chunks, lambda k, n: n + acted(k), jnp.int32(0))
 
         def add(k: jax.Array, sums: Any) -> Any:
-            found = gradient(state, spread(jax.tree.map(lambda x: x[rows(k)], batch), chunk))
+            chunk_means = gradient(state, spread(jax.tree.map(lambda x: x[rows(k)], batch), chunk))
             share = acted(k) / jnp.maximum(total, 1)
-            mean, metrics = jax.tree.map(lambda s, x: s + share * x, sums, found)
-            return mean, metrics | {name: jnp.maximum(sums[1][name], found[1][name]) for name in largest}
+            mean, metrics = jax.tree.map(lambda s, x: s + share * x, sums, chunk_means)
+            return mean, metrics | {name: jnp.maximum(sums[1][name], chunk_means[1][name]) for name in largest}
 
         return jax.lax.fori_loop(0, chunks, add, _zeros(shapes))
 
@@ -111,7 +111,7 @@ def run(
 
 
 def _chunks(counts: jax.Array, valid: jax.Array, size: int, chunk: int) -> jax.Array:
-    """int32 []: the number of chunks that come nearest to `size` members that acted; at most what the rows give."""
+    """Return the number of chunks nearest to `size` members that acted, int32 []; at most the chunks of all rows."""
     of_chunk = chunk * counts.sum() / jnp.maximum(valid.sum(), 1)
     wanted = jnp.floor(size / jnp.maximum(of_chunk, 1e-6) + 0.5)
     return jnp.clip(wanted, 1, counts.shape[0] // chunk).astype(jnp.int32)
@@ -122,10 +122,10 @@ def _zeros(shapes: Any) -> Any:
 
 
 def spread(x: Any, rows: int | None) -> Any:
-    """Where a mesh of devices is set: arrays [N, ...] with N = `rows` over all of them, or (None) whole on each.
+    """Shard arrays [N, ...] over the mesh of devices by their N = `rows`; with None put the whole on each device.
 
-    Each device then computes the gradient of its part of a minibatch and the compiler adds them up. Without a mesh,
-    where each device works for itself, or when the devices do not divide the rows, `x` as it is.
+    Each device then computes the gradient of its part of a minibatch and the compiler adds them up. Return `x` as it is
+    without a mesh, where each device works for itself, and when the devices do not divide the rows.
     """
     devices = jax.sharding.get_abstract_mesh()
     if devices.empty or devices.size == 1 or not all(kind is AxisType.Auto for kind in devices.axis_types):
@@ -137,10 +137,10 @@ def spread(x: Any, rows: int | None) -> Any:
 
 
 def shuffle(key: jax.Array, valid: jax.Array) -> jax.Array:
-    """int32 [N]: the rows where valid [N] holds in random order, then the others. The key is consumed.
+    """Return the valid rows in random order, then the others, int32 [N]. The key is consumed.
 
-    A sort of single words, each with the row's number in its low bits: 6 times as fast as an argsort of 2,048 rows, and
-    `jax.random.permutation` sorts several times. Where that leaves fewer than 15 random bits, two such sorts, as in a
+    Sorts single words, each with the row's number in its low bits: 6 times as fast as an argsort of 2,048 rows, and
+    `jax.random.permutation` sorts several times. Where that leaves fewer than 15 random bits, it sorts twice, as in a
     radix sort, with half of the bits each (a million rows: half the time of an argsort). Rows whose random bits are
     equal keep their order, which favours one of two rows by at most 2^-15.
     """

@@ -1,4 +1,4 @@
-"""Rows of arrays that do not change, by place, inside a program."""
+"""Look up rows of constant arrays by index inside a compiled program."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 
 
 def picker(columns: Any) -> Callable[[jax.Array], Any]:
-    """The function (places int32 [...]) → the rows [..., *shape] of all columns, a tree of numpy arrays [n, *shape].
+    """Make the function (places int32 [...]) → rows [..., *shape] of all columns, a tree of numpy arrays [n, *shape].
 
-    Arrays that are mapped (`numpy.memmap`) stay in their files, out of which the host takes the rows that a program
-    asks for: a program that does so is not in JAX's compilation cache. Others become arrays of the device.
+    Memory-mapped arrays (`numpy.memmap`) stay in their files: the host reads the rows that a program asks for, and such
+    a program is not in JAX's compilation cache. Other arrays are moved to the device.
     """
     if not any(isinstance(x, np.memmap) for x in jax.tree.leaves(columns)):
-        held = jax.tree.map(jnp.asarray, columns)
-        return lambda places: jax.tree.map(lambda x: x[places], held)
+        device_columns = jax.tree.map(jnp.asarray, columns)
+        return lambda places: jax.tree.map(lambda x: x[places], device_columns)
 
     def of_files(places: Any) -> Any:
         at = np.asarray(places)

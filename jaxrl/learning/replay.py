@@ -1,14 +1,14 @@
-"""Replay: finished decisions, kept in the order in which they came, the newest so many of them (Lin 1992).
+"""Replay: the newest finished decisions, stored in the order in which they came (Lin 1992).
 
-What members saw stands in one ring, once, and a decision names the two places of what it saw before and after it. Only
-where a rollout begins does a member see again what the one before has ended with. Both rings have a fixed size and
-hold every sensor in its own dtype; adding costs what the rollout costs. Pure: a loop that donates the replay has it
-updated in place.
+Observations are stored once, in a ring. Decisions are stored in a second ring and name their observation and the next
+one by number. Only the last observation of a rollout is stored twice, again as the first of the next rollout. Both
+rings have a fixed size and hold every sensor in its own dtype; the cost of adding depends on the size of the rollout
+alone. All functions are pure: a loop that donates the replay has it updated in place.
 
-With memory what is kept are sequences of L decisions of a member, cut from the beginning of each rollout on, with
-the memory before the first of them; observations stand in the same ring.
+With memory the replay stores sequences of L decisions of a member, cut from the beginning of each rollout on, with the
+memory before the first of them; observations are stored as above.
 
-Letters: N decisions that are held at most, S observations, n of a minibatch, L of a sequence.
+Letters: N decisions and S observations that the replay holds at most, n decisions of a minibatch, L of a sequence.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from jaxrl.rollout.transitions import Transitions, outcome
 from jaxrl.types import Action, BehaviorSpec
 
 LARGE = 4096
-"""Bytes of one member's observations above which room is left for an eighth of additional ones, not for twice as many.
+"""Bytes of a member's observation above which the ring holds an eighth more observations than decisions, not twice.
 
-Twice as many are enough for rollouts of one decision; of large observations each then takes the place of a decision.
+Twice as many are enough for rollouts of one decision. Large observations that exceed the eighth displace decisions.
 """
 
 
 class Kept(NamedTuple):
-    """Decisions [N, ...]; fields as in `Transitions`."""
+    """Stored decisions [N, ...]; fields as in `Transitions`."""
 
-    at: jax.Array  # uint32, number of the observations that the decision was made for
-    after: jax.Array  # uint32, number of those that followed
+    at: jax.Array  # uint32, number of the observation that the decision was made for
+    after: jax.Array  # uint32, number of the next observation
     action_mask: jax.Array
     action: Action
     extras: dict[str, jax.Array]
     reward: jax.Array
     discount: jax.Array
-    seen: jax.Array  # `after` means something
+    seen: jax.Array  # whether the next observation is stored: `after` is valid
 
 
 class Replay(NamedTuple):
-    """What is held. Whatever comes as number n stands in place n modulo the size of its ring."""
+    """Replay of single decisions. Observation and decision number n are stored at n modulo the size of their ring."""
 
     obs: tuple[jax.Array, ...]  # [S, *shape], in the dtype of the sensor
     kept: Kept
@@ -57,13 +57,13 @@ class Replay(NamedTuple):
 
 
 def places(spec: BehaviorSpec, size: int) -> int:
-    """S, of a replay of `size` decisions."""
+    """Return S, the observations that a replay of `size` decisions has room for."""
     large = sum(math.prod(o.shape) * jnp.dtype(o.dtype).itemsize for o in spec.observations) > LARGE
     return size + max(size // 8, 1) if large else 2 * size
 
 
 def empty(spec: BehaviorSpec, size: int, extras: Extras = ()) -> Replay:
-    """No decision yet, room for `size` of them. No array is there twice."""
+    """Make a replay without decisions, with room for `size` of them. No array occurs in it twice."""
     action, room = spec.action, places(spec, size)
 
     def number() -> jax.Array:
@@ -90,14 +90,14 @@ def empty(spec: BehaviorSpec, size: int, extras: Extras = ()) -> Replay:
 
 
 def add(replay: Replay, rollout: Rollout) -> Replay:
-    """The finished decisions of a rollout take the places of the oldest, in the order of time."""
+    """Add the finished decisions of a rollout in the order of time, in place of the oldest."""
     obs, observed, new = _decisions(replay, rollout)
     kept, count = _written(replay.kept, new, rollout.acted.reshape(-1), replay.count)
     return Replay(obs, kept, observed, count, _oldest(kept.at, count, observed, len(obs[0])))
 
 
 def _decisions(replay: Replay | Sequences, rollout: Rollout) -> tuple[tuple[jax.Array, ...], jax.Array, Kept]:
-    """The ring with the observations of a rollout, the next number, and what is kept of each state [T, B, A]."""
+    """Add a rollout's observations. Return their ring, the next number, and the decision of each state [T, B, A]."""
     length, rows, members = rollout.acted.shape
     after, over, seen = outcome(rollout)
     there = after, jnp.arange(rows)[:, None], jnp.arange(members)
@@ -118,22 +118,19 @@ def _decisions(replay: Replay | Sequences, rollout: Rollout) -> tuple[tuple[jax.
 
 
 def held(replay: Replay | Sequences) -> jax.Array:
-    """How many decisions are held, or sequences, int32 []."""
+    """Return the number of decisions, or sequences, that the replay holds, int32 []."""
     return (replay.count - replay.oldest).astype(jnp.int32)
 
 
 def sample(replay: Replay, key: jax.Array, size: int) -> Transitions:
-    """`size` decisions [n, ...], drawn with replacement, each as likely as any other; the key is consumed.
-
-    None is valid where nothing is held.
-    """
+    """Draw `size` decisions [n, ...] with replacement; none is valid from an empty replay. The key is consumed."""
     count = held(replay)
     drawn = jax.random.randint(key, (size,), 0, jnp.maximum(count, 1)).astype(jnp.uint32)
     return at(replay, replay.oldest + drawn, jnp.broadcast_to(count > 0, (size,)))
 
 
 def at(replay: Replay, numbers: jax.Array, valid: jax.Array) -> Transitions:
-    """The decisions of these numbers, uint32 [n], which are held."""
+    """Return the decisions with these numbers, uint32 [n], all of which the replay must hold."""
     kept = jax.tree.map(lambda x: x[numbers % len(x)], replay.kept)
     return _transitions(replay.obs, kept, valid, carry=(), begin=jnp.zeros_like(valid))
 
@@ -141,7 +138,7 @@ def at(replay: Replay, numbers: jax.Array, valid: jax.Array) -> Transitions:
 def _transitions(
     ring: tuple[jax.Array, ...], kept: Kept, valid: jax.Array, *, carry: Any, begin: jax.Array
 ) -> Transitions:
-    """What is kept [n, ...], with what was seen before and after it; in place of what nobody saw, what was before."""
+    """Return stored decisions with their observations and the next ones, [n, ...]; `obs` again for an unknown next."""
 
     def seen_by(number: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(where(valid, x[number % len(x)], 0) for x in ring)
@@ -162,19 +159,19 @@ def _transitions(
 
 
 class Pieces(NamedTuple):
-    """Sequences [N / L, ...] without what was seen."""
+    """Sequences [N / L, ...] without their observations."""
 
     kept: Kept  # [N / L, L, ...]
     begin: jax.Array  # bool [N / L, L]
-    valid: jax.Array  # bool [N / L, L], false behind the end of a short one
+    valid: jax.Array  # bool [N / L, L], False behind the end of a short sequence
     carry: Any  # memory before the first decision, [N / L, ...]
     since: jax.Array  # uint32 [N / L], number of the first observation of the rollout
 
 
 class Sequences(NamedTuple):
-    """Sequences of decisions that are held. Number n stands in place n modulo their number."""
+    """Replay of sequences. Sequence number n is stored at n modulo the size of the ring."""
 
-    obs: tuple[jax.Array, ...]  # as of a `Replay`
+    obs: tuple[jax.Array, ...]  # as in `Replay`
     pieces: Pieces
     observed: jax.Array  # uint32 [], observations that came so far
     count: jax.Array  # uint32 [], sequences that came so far
@@ -182,7 +179,7 @@ class Sequences(NamedTuple):
 
 
 def no_sequences(spec: BehaviorSpec, size: int, length: int, memories: Extras, extras: Extras = ()) -> Sequences:
-    """No sequence yet, room for as many of `length` decisions as hold `size` of them."""
+    """Make a replay without sequences, with room for `size` decisions in sequences of `length`."""
     count = max(size // length, 1)
     none = empty(spec, count * length, extras)
     pieces = Pieces(
@@ -196,14 +193,14 @@ def no_sequences(spec: BehaviorSpec, size: int, length: int, memories: Extras, e
 
 
 def add_sequences(replay: Sequences, rollout: Rollout) -> Sequences:
-    """The sequences of a rollout with single members [T, B, 1] take the places of the oldest.
+    """Add the sequences of a rollout with single members [T, B, 1], in place of the oldest.
 
-    Those of a rollout are held until the first of its observations gives way: rows do not end in the order of time.
+    The sequences of a rollout are dropped with its first observation, since rows do not end in the order of time.
     """
     obs, observed, new = _decisions(replay, rollout)
     length = replay.pieces.valid.shape[1]
-    found = Pieces(new, rollout.begin, rollout.acted, rollout.carry, jnp.full(rollout.acted.shape, replay.observed))
-    cut_off = jax.tree.map(lambda x: x[:, :, 0], cut(found, rollout.acted, length))
+    states = Pieces(new, rollout.begin, rollout.acted, rollout.carry, jnp.full(rollout.acted.shape, replay.observed))
+    cut_off = jax.tree.map(lambda x: x[:, :, 0], cut(states, rollout.acted, length))
     short = length - cut_off.valid.shape[1]
     full = jax.tree.map(lambda x: jnp.pad(x, [(0, 0), (0, short)] + [(0, 0)] * (x.ndim - 2)), cut_off)
     full = full._replace(carry=jax.tree.map(lambda x: x[:, 0], full.carry), since=full.since[:, 0])
@@ -212,9 +209,9 @@ def add_sequences(replay: Sequences, rollout: Rollout) -> Sequences:
 
 
 def sample_sequences(replay: Sequences, key: jax.Array, size: int) -> Transitions:
-    """As many sequences [n, L, ...] as hold `size` decisions, with replacement; the key is consumed.
+    """Draw with replacement the sequences [n, L, ...] that hold `size` decisions; the key is consumed.
 
-    Where no memory begins, `carry` is zero behind the first decision.
+    `carry` is the memory at the first decision of each sequence, and zero behind it.
     """
     count, length = held(replay), replay.pieces.valid.shape[1]
     drawn = jax.random.randint(key, (max(size // length, 1),), 0, jnp.maximum(count, 1)).astype(jnp.uint32)
@@ -227,19 +224,19 @@ def sample_sequences(replay: Sequences, key: jax.Array, size: int) -> Transition
 
 
 def behind(begin: jax.Array, burn_in: int) -> jax.Array:
-    """States of sequences [n, L, ...] that count after a burn-in (Kapturowski et al. 2019, R2D2), bool.
+    """Return which states of sequences [n, L, ...] count after a burn-in (Kapturowski et al. 2019, R2D2), bool.
 
-    The memory before a sequence was stored when its networks were others; its first `burn_in` states lead it on with
-    those of now. Where an episode has begun (`begin`, bool) there is nothing stale, and all states from there on count.
+    The memory before a sequence was computed by older networks; the first `burn_in` states recompute it with those of
+    now. Where an episode begins (`begin`, bool) the memory is not stale, and all states from there on count.
     """
     index = jnp.arange(begin.shape[1]).reshape(1, -1, *[1] * (begin.ndim - 2))
     return (index >= burn_in) | (jnp.cumsum(begin, axis=1) > 0)
 
 
 def _written(ring: Any, new: Any, which: jax.Array, before: jax.Array) -> tuple[Any, jax.Array]:
-    """`ring` with those of `new` [T, B, A, ...] that `which` [T·B·A] names, numbered on from `before`; the next number.
+    """Write the elements `which` [T·B·A] of `new` [T, B, A, ...] to the ring, numbered from `before` on.
 
-    Of more than it holds, the newest.
+    Only the newest are written if there are more than it holds. Return the ring and the next number.
     """
     size, number = len(jax.tree.leaves(ring)[0]), jnp.cumsum(which, dtype=jnp.uint32) - 1
     count = which.sum(dtype=jnp.uint32)
@@ -253,7 +250,7 @@ def _written(ring: Any, new: Any, which: jax.Array, before: jax.Array) -> tuple[
 
 
 def _oldest(at: jax.Array, count: jax.Array, observed: jax.Array, room: int) -> jax.Array:
-    """Number of the first whose observations, from `at` on, are still in the ring, by bisection: `at` never falls."""
+    """Find the oldest element whose observations, from number `at` on, are still stored. Bisects: `at` never falls."""
     size = len(at)
     low = jnp.where(count > size, count - size, 0).astype(jnp.uint32)
 

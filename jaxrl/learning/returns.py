@@ -2,12 +2,12 @@
 
 Letters: T time, `...` any of B, A, R. All arrays are float32, masks bool; values and rewards in reward units.
 
-A row holds states, some of which an agent did not act in. Three kinds of state, told apart per element:
+A row holds states, in some of which an agent did not act. Each element is in one of three cases:
     acted                 a transition starts here: its return is computed;
-    not acted, waiting    the agent's last decision is still open here: the scan passes through as if it were not there;
-    not acted, else       the state only bootstraps what came before it (the last observation of a truncated episode).
+    not acted, waiting    the agent's last decision is still pending: the scan skips this state;
+    not acted, else       the state only bootstraps the decisions before it (the last one of a truncated episode).
 The discount of a transition is 0 where it ended the episode for good, so that nothing beyond it counts.
-All functions raise AssertionError where shapes do not fit those of the rewards.
+All functions raise AssertionError for shapes that do not fit those of the rewards.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def lambda_return(
     waiting: jax.Array | None = None,
     left: jax.Array | None = None,
 ) -> jax.Array:
-    """R_t = r_t + γ_t ((1 - λ_t) V_{t+1} + λ_t R_{t+1}), with R_T = V_T = bootstrap (Sutton & Barto 2018, eq. 12.18).
+    """Compute R_t = r_t + γ_t ((1 - λ_t) V_{t+1} + λ_t R_{t+1}), R_T = V_T = bootstrap (Sutton, Barto 2018, eq. 12.18).
 
     reward, value: [T, ...]; bootstrap: [...]; discount γ and lambd λ: numbers or arrays that broadcast against reward
-    ([R], [T, B, 1, 1], [T, ...]); acted, waiting: [T, ...], trailing axes (such as R) may be left out. Gives [T, ...],
-    0 where not acted. Rewards are not read where not acted, values not where waiting: those may be NaN.
+    ([R], [T, B, 1, 1], [T, ...]); acted, waiting: [T, ...], trailing axes (such as R) may be left out. Returns
+    [T, ...], 0 where not acted. Rewards where not acted and values where waiting are not read: they may be NaN.
 
     left: bool [T, ..., A], decisions after which the member is gone while its team lives; members are the last axis.
     The return of such a decision goes on along its team: R_{t+1} is the mean return of the members that act in the
@@ -67,7 +67,7 @@ def lambda_return(
 
 
 def _team_return(returns: jax.Array, value: jax.Array, acted: jax.Array) -> jax.Array:
-    """Return the mean over the members [..., A] that acted, as that of each member; `value` where nobody did."""
+    """Return for each member the mean return of the members [..., A] that acted; `value` where nobody acted."""
     count = acted.sum(-1, keepdims=True)
     mean = jnp.where(acted, returns, 0.0).sum(-1, keepdims=True) / jnp.maximum(count, 1)
     return jnp.where(count > 0, mean, value)
@@ -82,9 +82,9 @@ def gae(
     acted: jax.Array | None = None,
     waiting: jax.Array | None = None,
 ) -> jax.Array:
-    """A_t = δ_t + γ_t λ_t A_{t+1}, δ_t = r_t + γ_t V_{t+1} - V_t (Schulman et al. 2016, eq. 16); 0 where not acted.
+    """Compute A_t = δ_t + γ_t λ_t A_{t+1}, δ_t = r_t + γ_t V_{t+1} - V_t (Schulman et al. 2016, eq. 16).
 
-    Equal to λ-return minus value, and computed so. Arguments as in `lambda_return`.
+    It is the λ-return minus the value; 0 where not acted. Arguments as in `lambda_return`.
     """
     returns = lambda_return(reward, value, bootstrap, discount, lambd, acted, waiting)
     return jnp.where(_mask(acted, reward, default=True), returns - value, 0.0)
@@ -93,20 +93,20 @@ def gae(
 def discounted_sum(
     reward: jax.Array, bootstrap: jax.Array, discount: Factor, acted: jax.Array | None = None
 ) -> jax.Array:
-    """G_t = r_t + γ_t G_{t+1}, G_T = bootstrap; [T, ...]. The sum passes through states not acted in (0 there)."""
+    """Compute G_t = r_t + γ_t G_{t+1}, G_T = bootstrap; [T, ...]. States not acted in are skipped (0 there)."""
     acted = _mask(acted, reward, default=True)
     return lambda_return(reward, jnp.zeros_like(reward), bootstrap, discount, 1.0, acted, ~acted)
 
 
 def _factor(factor: Factor, like: jax.Array) -> jax.Array:
-    """A number or an array that broadcasts against `like`, as float32 in its shape."""
+    """Broadcast a number or an array to the shape of `like`, as float32."""
     factor = jnp.asarray(factor, jnp.float32)
     chex.assert_is_broadcastable(factor.shape, like.shape)
     return jnp.broadcast_to(factor, like.shape)
 
 
 def _mask(mask: jax.Array | None, like: jax.Array, default: bool) -> jax.Array:
-    """The mask as bool in the shape of `like`; missing trailing axes are added."""
+    """Return the mask as bool in the shape of `like`; missing trailing axes are added."""
     if mask is None:
         return jnp.full(like.shape, default)
     chex.assert_equal_shape_prefix([mask, like], mask.ndim)

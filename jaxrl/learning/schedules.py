@@ -1,7 +1,7 @@
 """Schedules of learning rate, clipping range and entropy weight.
 
 linear: value(step) = (initial - minimum) (1 - min(step, max_steps) / max_steps) + minimum; constant: initial.
-The step is the trainer's at the moment of the update and is traced: a Python number would compile a program per value.
+The step is the trainer's step at the update. It is traced: a Python number would compile a program per value.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ EPSILON_MINIMUM = 0.1
 BETA_MINIMUM = 1e-5
 
 Schedule = Callable[[jax.Array], jax.Array]
-"""From the step (int32 scalar) to the value (float32 scalar)."""
+"""(step, int32 scalar) → value, float32 scalar."""
 
 
 def linear(initial: float, minimum: float, max_steps: int) -> Schedule:
-    """Straight line from `initial` at step 0 to `minimum` at `max_steps`, then `minimum`.
+    """Make the straight line from `initial` at step 0 to `minimum` at `max_steps`, then `minimum`.
 
     Raises `JaxrlError` unless 0 < max_steps < 2³¹.
     """
@@ -39,12 +39,12 @@ def linear(initial: float, minimum: float, max_steps: int) -> Schedule:
 
 
 def constant(initial: float) -> Schedule:
-    """`initial` at every step."""
+    """Make the schedule that is `initial` at every step."""
     return lambda step: jnp.full(jnp.shape(step), initial, jnp.float32)
 
 
 def make_schedule(kind: str, initial: float, minimum: float, max_steps: int) -> Schedule:
-    """The schedule of the settings' word `linear` or `constant`; raises `JaxrlError` for any other."""
+    """Make the schedule that settings call `linear` or `constant`; raises `JaxrlError` for any other word."""
     if kind == "linear":
         return linear(initial, minimum, max_steps)
     if kind == "constant":

@@ -1,7 +1,7 @@
 """Sequences of states that gradients flow through, cut from the rows of a rollout (truncated backpropagation in time).
 
-Rows are cut from their beginning on, where a row stands now, whatever episodes lie in it: where one begins, the memory
-begins anew inside the sequence. Each sequence starts from the memory that was stored when its first state was acted in.
+Rows are cut from their beginning on, whatever episodes they hold: where an episode begins, the memory is reset inside
+the sequence. Each sequence starts from the memory that was stored when its first state was acted in.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import jax.numpy as jnp
 
 
 def cut(states: Any, counts: jax.Array, length: int) -> Any:
-    """[T, B, A, ...] -> [N, L, A, ...] for all arrays of a pytree: N = B ceil(T / L) sequences, L = min(length, T).
+    """Cut arrays [T, B, A, ...] of a pytree into [N, L, A, ...]: N = B ceil(T / L) sequences, L = min(length, T).
 
-    States that do not count are moved behind those that do, which keep their order, so that sequences are as full as
-    can be. `counts`, bool [T, B, *]: somebody's memory goes on here, one of these members or another of the row. Zeros
-    fill the last sequence of a row.
+    The states that count are moved to the front in their order, so that sequences are as full as possible. Zeros pad
+    the last sequence of a row. `counts`, bool [T, B, *]: the state updates the memory of a member of the row.
 
     Raises AssertionError for leading axes that differ.
     """
@@ -39,7 +38,7 @@ def cut(states: Any, counts: jax.Array, length: int) -> Any:
 
 
 def joined(cut: jax.Array, counts: jax.Array) -> jax.Array:
-    """The way back: [N, L, A, ...] -> [T, B, A, ...], each state in the place that it had been cut from."""
+    """Undo `cut`: [N, L, A, ...] -> [T, B, A, ...], each state in its former place."""
     time, rows, _ = counts.shape
     x = jnp.swapaxes(cut.reshape(-1, rows, *cut.shape[1:]), 1, 2)
     x = x.reshape(-1, *x.shape[2:])[:time]
@@ -47,5 +46,5 @@ def joined(cut: jax.Array, counts: jax.Array) -> jax.Array:
 
 
 def _order(counts: jax.Array) -> jax.Array:
-    """int32 [T, B]: the states of each row, those that count in front."""
+    """Return the order of the states of each row, those that count in front, int32 [T, B]."""
     return jnp.argsort(~counts.any(-1), axis=0, stable=True)
