@@ -1,8 +1,8 @@
 """Reward signals by the name they have in `reward_signals`. A new signal is one file, `<name>.py`, and one line here.
 
-Its settings stand in `jaxrl.settings.rewards`, which knows every signal that a file may name; what is missing here is
-refused. One's own stands anywhere: `NAME: {type: my_file.py:make_x}`, see `jaxrl.rewards.own`. JAX is imported when a
-signal is made: the command line asks before which there are.
+Its settings are in `jaxrl.settings.rewards`; a section there without a line here is refused. A user's own signal may be
+in any file, `NAME: {type: my_file.py:make_x}`, see `jaxrl.rewards.own`. JAX is imported when a signal is made: the
+command line lists the names before that.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ REWARD_SIGNALS: Mapping[str, MakeSignal] = Registry(
 
 
 def reward_signal(*, settings: type[OwnSignalSettings] = OwnSignalSettings) -> Callable[[_AnyMake], _AnyMake]:
-    """Say of a `make_x(spec, settings)` of one's own which keys its section of the file has.
+    """Declare the settings class of a user's `make_x(spec, settings)`, which has the keys of its section of the file.
 
         @jaxrl.reward_signal(settings=NoveltySettings)
         def make_novelty(spec, settings): ...
 
     Args:
       settings: the class that checks the section, below `jaxrl.OwnSignalSettings`. A function without this decorator
-        has the keys of every signal: gamma, strength, network_settings.
+        takes the keys of every signal: gamma, strength, network_settings.
     """
     if not (isinstance(settings, type) and issubclass(settings, OwnSignalSettings)):
         raise TypeError(f"settings: got {settings!r}, expected a class below jaxrl.OwnSignalSettings")
@@ -47,9 +47,9 @@ def reward_signal(*, settings: type[OwnSignalSettings] = OwnSignalSettings) -> C
 
 
 def make_signal(name: str, spec: BehaviorSpec, settings: RewardSignalSettings) -> RewardSignal:
-    """The signal that the section `reward_signals.<name>` describes.
+    """Make the signal that the section `reward_signals.<name>` describes.
 
-    Raises OwnCodeError where one's own cannot be made.
+    Raises OwnCodeError for a user's own signal that cannot be made.
     """
     if isinstance(settings, OwnSignalSettings):
         return import_module("jaxrl.rewards.own").make_own(name, spec, settings)

@@ -1,16 +1,16 @@
-"""Curiosity (Pathak et al. 2017, arXiv 1705.05363): what an agent cannot foresee of what its actions do.
+"""Curiosity (Pathak et al. 2017, arXiv 1705.05363): a reward for outcomes of actions that a model predicts badly.
 
-An encoder e gives s = e(obs), s' = e(next obs). A forward model foresees ŝ' from s and the action a, an inverse model
-tells a from s and s', so that e keeps what actions have to do with.
+An encoder e gives s = e(obs), s' = e(next obs). A forward model predicts ŝ' from s and the action a, an inverse model
+predicts a from s and s', so that e encodes what is related to actions.
 
     r = ½ Σ_h (s' − ŝ')²,  at most 1 / strength; 0 before anything was learned
     loss = 10 (0.2 · mean r + 0.8 · mean I),  I = Σ_C (a − â)² + Σ_b −ln p_b(a_b)
 
 Parity. Equal to ML-Agents 1.1.0: networks, reward, loss (no gradient is stopped: the encoder learns through s' as
-well), one step for each minibatch of the policy, Adam at a constant rate, raw actions, action masks that play no part;
-with `normalize` observations are only cut off at ±5. The stream goes on past an end of the episode.
-Different on purpose: what an agent sees as its episode ends for good is not in a rollout, so that its last decision
-pays nothing and is not learned from; that something was learned is part of a checkpoint.
+well), one step for each minibatch of the policy, Adam at a constant rate, raw actions, ignored action masks; with
+`normalize` observations are only clipped at ±5. The stream goes on past an end of the episode.
+Different on purpose: a rollout does not hold the last observation of an episode that ended for good, so that its last
+decision is paid nothing and is not learned from; the flag `learned` is part of a checkpoint.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from jaxrl.settings.rewards import CuriositySettings
 from jaxrl.types import BehaviorSpec
 
 UNITS = 256
-"""Of the hidden layer of both models."""
+"""Units of the hidden layer of both models."""
 SCALE, FORWARD, INVERSE = 10.0, 0.2, 0.8
 EPSILON = 1e-10
 
@@ -44,7 +44,7 @@ EPSILON = 1e-10
 class CuriosityModels(nn.Module):
     """Encoder, forward and inverse model: (obs, next obs, flattened action [C + M, N]) -> (ŝ', s', prediction of a).
 
-    Columns of all leading axes as one: s [h, N]; of a the numbers come first, then the logits of its branches.
+    All leading axes become one axis of columns: s [h, N]. The prediction of a has its numbers first, then the logits.
     """
 
     spec: BehaviorSpec
@@ -64,7 +64,7 @@ class CuriosityModels(nn.Module):
     def __call__(
         self, obs: tuple[jax.Array, ...], next_obs: tuple[jax.Array, ...], action: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        # One pass for both: products of twice the rows are faster than two, and their gradients are one sum.
+        # One pass for both observations: one product of twice the rows is faster than two.
         both = self.encoder(tuple(jnp.concatenate(pair) for pair in zip(obs, next_obs, strict=True)), ())[0]
         here, there = jnp.split(_columns(both), 2, axis=1)
         return self._forward(jnp.concatenate([here, action])), there, self._inverse(jnp.concatenate([here, there]))
@@ -79,12 +79,12 @@ class CuriosityModels(nn.Module):
 
 
 def _columns(x: jax.Array) -> jax.Array:
-    """[..., F] -> [F, N]; XLA cancels it against the transpose with which `on_columns` ends."""
+    """Transpose [..., F] to [F, N]; XLA cancels this against the last transpose of `on_columns`."""
     return x.reshape(-1, x.shape[-1]).T
 
 
 def make_curiosity(spec: BehaviorSpec, settings: CuriositySettings) -> RewardSignal:
-    """The signal for agents with this spec. Its state holds the models, their optimizer, and whether they learned."""
+    """Make the signal for agents with this spec. Its state: the models, their optimizer, and whether they learned."""
     models = CuriosityModels(spec, settings.network_settings)
     apply_models: Callable[..., Any] = models.apply
     shown = normalizer.init_for(spec, settings.network_settings)
@@ -95,11 +95,11 @@ def make_curiosity(spec: BehaviorSpec, settings: CuriositySettings) -> RewardSig
         return {"params": params, "optimizer": ADAM.init(params), "learned": jnp.zeros((), bool)}
 
     def modelled(params: Any, seen: Transitions) -> tuple[jax.Array, jax.Array]:
-        """½ Σ_h (s' − ŝ')² and the inverse model's loss I, both [...]."""
+        """Compute ½ Σ_h (s' − ŝ')² and the inverse model's loss I, both [...]."""
         obs, later = (normalizer.normalize_all(shown, x) for x in (seen.obs, seen.next_obs))
         action = _columns(actions.one_hot(seen.action, spec.action))
-        foreseen, there, told = apply_models(params, obs, later, action)
-        errors = 0.5 * jnp.square(there - foreseen).sum(0), _inverse_loss(spec, told, action)
+        foreseen, there, predicted_action = apply_models(params, obs, later, action)
+        errors = 0.5 * jnp.square(there - foreseen).sum(0), _inverse_loss(spec, predicted_action, action)
         forward, inverse = (x.reshape(seen.valid.shape) for x in errors)
         return forward, inverse
 
@@ -114,25 +114,25 @@ def make_curiosity(spec: BehaviorSpec, settings: CuriositySettings) -> RewardSig
 
         def loss(params: Any) -> tuple[jax.Array, Metrics]:
             forward, inverse = (masked_mean(x, known) for x in modelled(params, seen))
-            told = {"forward_loss": forward, "inverse_loss": inverse}
-            return SCALE * (FORWARD * forward + INVERSE * inverse), told
+            metrics = {"forward_loss": forward, "inverse_loss": inverse}
+            return SCALE * (FORWARD * forward + INVERSE * inverse), metrics
 
         return jax.grad(loss, has_aux=True)(state["params"])
 
     def apply(state: dict[str, Any], gradient: Any) -> dict[str, Any]:
         return {**stepped(state, gradient, settings.learning_rate), "learned": jnp.ones((), bool)}
 
-    made = RewardSignal(reward=reward, init=init, gradient=gradient, apply=apply, lasting=True)
-    return normalized(made) if settings.normalize_rewards else made
+    signal = RewardSignal(reward=reward, init=init, gradient=gradient, apply=apply, lasting=True)
+    return normalized(signal) if settings.normalize_rewards else signal
 
 
 def _inverse_loss(spec: BehaviorSpec, told: jax.Array, action: jax.Array) -> jax.Array:
-    """Σ_C (a − â)² + Σ_b −ln p_b(a_b), [N], of columns: what the model tells and the flattened action [C + M, N]."""
+    """Compute Σ_C (a − â)² + Σ_b −ln p_b(a_b), [N]; `told` is the prediction of the flattened `action`, [C + M, N]."""
     numbers = spec.action.continuous_size
-    found = jnp.square(action[:numbers] - told[:numbers]).sum(0)
+    loss = jnp.square(action[:numbers] - told[:numbers]).sum(0)
     for i, size in enumerate(spec.action.discrete_branches):
         start = numbers + sum(spec.action.discrete_branches[:i])
         branch = slice(start, start + size)
         p = jax.nn.softmax(told[branch], axis=0)
-        found = found - jnp.log((p * action[branch]).sum(0) + EPSILON)
-    return found
+        loss = loss - jnp.log((p * action[branch]).sum(0) + EPSILON)
+    return loss

@@ -16,7 +16,7 @@ from jaxrl.rollout.rollout import Rollout
 
 
 def reward(_state: Any, rollout: Rollout, *, cooperative: bool) -> jax.Array:
-    """Reward of each decision: r_i = own_i + group_i (+ what the mates earned meanwhile, when cooperative).
+    """Compute the reward of each decision: r_i = own_i + group_i (+ the mates' rewards meanwhile, when cooperative).
 
     MA-POCA counts the individual rewards of all members of the row; PPO, MAPPO and SAC only the agent's own.
 
@@ -28,22 +28,22 @@ def reward(_state: Any, rollout: Rollout, *, cooperative: bool) -> jax.Array:
       float32 [T, B, A], 0 where the member did not act.
     """
     chex.assert_equal_shape([rollout.acted, rollout.reward, rollout.mates_reward])
-    own = rollout.reward + rollout.mates_reward if cooperative else rollout.reward
-    return jnp.where(rollout.acted, own + group_reward(rollout), 0.0)
+    individual = rollout.reward + rollout.mates_reward if cooperative else rollout.reward
+    return jnp.where(rollout.acted, individual + group_reward(rollout), 0.0)
 
 
 def group_reward(rollout: Rollout) -> jax.Array:
-    """Group reward of each decision, [T, B, A]; a member that ended is credited with what its team got meanwhile.
+    """Compute the group reward of each decision, [T, B, A]; a member that ended gets the one its team got meanwhile.
 
     That is the group reward of largest magnitude among the members that acted in the same state and were paid no later
     than with the state whose value follows it. An environment may end an agent before it rewards the group, or in the
-    very message in which the group ends: the dead then gets nothing, or only what everybody gets all the time, and the
-    one step that a sacrifice pays off at once would go uncredited, since no later value of the team holds that reward.
-    What a mate whose decision stays open is paid later that value does hold, and it would count twice.
+    very message in which the group ends. The dead member then gets nothing, or only the reward of every step, and a
+    sacrifice that pays off at once would not be credited, since no later value of the team holds that reward. The
+    later reward of a mate whose decision is still pending is part of that value, and would count twice.
     """
-    how = (rollout.left, rollout.terminated, rollout.truncated)
+    endings = (rollout.left, rollout.terminated, rollout.truncated)
     chex.assert_rank(rollout.acted, 3)
-    chex.assert_equal_shape([rollout.acted, rollout.waiting, rollout.group_reward, *how])
+    chex.assert_equal_shape([rollout.acted, rollout.waiting, rollout.group_reward, *endings])
     given = jnp.where(rollout.acted, rollout.group_reward, 0.0)
     known = _known_at(rollout.waiting)
     in_time = known[..., None, :] <= known[..., :, None]  # [T, B, member, mate]
@@ -55,9 +55,9 @@ def group_reward(rollout: Rollout) -> jax.Array:
 
 
 def _known_at(waiting: jax.Array) -> jax.Array:
-    """int32 [T, B, A]: the state with which a decision's outcome arrives, the next in which its member does not wait.
+    """Return the state with which each decision's outcome arrives, int32 [T, B, A]; T if the rollout ends before.
 
-    T where the rollout ends before.
+    It is the next state in which the member does not wait.
     """
     time, end = jnp.arange(len(waiting))[:, None, None], len(waiting)
     free = jax.lax.cummin(jnp.where(waiting, end, time), axis=0, reverse=True)
@@ -68,5 +68,5 @@ EXTRINSIC = RewardSignal(reward=reward, of_rollout=True, shared=True, replayed=l
 
 
 def make_extrinsic(_spec: Any, _settings: Any) -> RewardSignal:
-    """The same for every behavior."""
+    """Return `EXTRINSIC`, which is the same for every behavior."""
     return EXTRINSIC

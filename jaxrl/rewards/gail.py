@@ -1,32 +1,32 @@
-"""Generative adversarial imitation (Ho and Ermon 2016, arXiv 1606.03476): what demonstrations do as well is paid.
+"""Generative adversarial imitation (Ho and Ermon 2016, arXiv 1606.03476): a reward for acting like demonstrations.
 
-A discriminator D tells the demonstrations' decisions (→ 1) from the policy's (→ 0) by what is seen, with `use_actions`
-also by the action and by whether the episode ended with it.
+A discriminator D tells the demonstrations' decisions (→ 1) from the policy's (→ 0) by their observations, and with
+`use_actions` also by the action and by whether the episode ended with it.
 
     r = −ln(1 − D (1 − 1e-7))
     loss = −mean[ln(D(expert) + 1e-7) + ln(1 − D(policy) + 1e-7)] + λ · mean (‖∇D(x)‖ − 1)² [+ β (KL − 0.5)]
 
-x lies at a random place between a decision of each, element by element (Gulrajani et al. 2017, arXiv 1704.00028). λ is
-`gradient_penalty`, 10 as there, where it is the slope of a critic without bounds. A probability of slope 1 goes from 0
-to 1 over a distance of 1: states that lie nearer to each other are paid nearly alike, unless λ is 1 or less.
+x is a random mixture of a decision of each, element by element (Gulrajani et al. 2017, arXiv 1704.00028). λ is
+`gradient_penalty`, 10 as in that paper, whose critic has no bounds. D is a probability: with slope 1 it goes from 0 to
+1 over a distance of 1, and states nearer to each other are paid nearly alike, unless λ is 1 or less.
 
-The reward is never below 0, so that who dallies among demonstrated states earns more than who is done, and an agent in
-whose task the end is the aim learns never to get there; ln D is never above 0, and who ends is spared. `reward_form`
-(beyond ML-Agents): "positive" as above, "negative" ln D, "logit" ln D − ln(1 − D), which is 0 where nothing tells both
-apart (Fu et al. 2018, arXiv 1710.11248; Kostrikov et al. 2019, arXiv 1809.02925).
+The reward is never below 0. An agent that stays among demonstrated states therefore earns more than one that finishes,
+and never learns to finish a task that ends at its goal. ln D is never above 0 and rewards finishing. `reward_form`
+(beyond ML-Agents): "positive" as above, "negative" ln D, "logit" ln D − ln(1 − D), which is 0 where D = ½ (Fu et al.
+2018, arXiv 1710.11248; Kostrikov et al. 2019, arXiv 1809.02925).
 
-With `use_vail` (Peng et al. 2019, arXiv 1810.00821) D reads 128 noisy numbers μ + σ · noise of its last layer, of which
+With `use_vail` (Peng et al. 2019, arXiv 1810.00821) D reads 128 noisy numbers μ + σ · noise of its last layer, and
 
     KL = mean −Σ (1 + ln σ² − ½ μ_expert² − ½ μ_policy² − σ²),   β ← max(0, β + 0.0005 (KL − 0.5))  first of all.
 
 Parity. Equal to ML-Agents 1.1.0: networks, reward, loss, one step for each minibatch of the policy with as many of the
-demonstrations' decisions, drawn with replacement; Adam at a constant rate; the penalty looks at the first observation
-alone, and of an image or of entities has one norm per pixel or feature (`whole_penalty: true` has the norm of all that
-D sees, one per decision). Different on purpose: actions are compared as the environment has them, the original
-compares the policy's raw ones, three times as large; an end by interruption is no end on either side; masked rows do
-not count; the statistics of `normalize` are those of all demonstrations from the beginning; the last observations of
-episodes, which the original takes for decisions, are not among the demonstrations'; in Unity's recordings each action
-is that of its observation, where the original compares that of the decision before, as `demo_actions: as_recorded`.
+demonstrations' decisions, drawn with replacement; Adam at a constant rate; the penalty is on the gradient by the first
+observation alone, and for an image or entities it has one norm per pixel or feature (`whole_penalty: true`: one norm
+per decision, of all inputs of D). Different on purpose: actions are compared as the environment has them, while
+ML-Agents compares the policy's raw actions, three times as large; an interruption is no end on either side; masked rows
+do not count; the statistics of `normalize` are those of all demonstrations from the beginning; the last observations of
+episodes, which ML-Agents takes for decisions, are left out; in Unity's recordings each action belongs to its
+observation, while ML-Agents compares the action of the decision before (`demo_actions: as_recorded`).
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ from jaxrl.types import Action, BehaviorSpec
 
 EPSILON = 1e-7
 CODE, INFORMATION, BETA_STEP = 128, 0.5, 5e-4
-"""Of VAIL: numbers that D reads, what they may say in nats, and the step of β."""
+"""Constants of VAIL: numbers that D reads, bound of their information in nats, and the step of β."""
 
 
 class Decisions(NamedTuple):
-    """What D may look at, float32."""
+    """Inputs of D, float32."""
 
     obs: tuple[jax.Array, ...]  # [n, *shape], not normalised
     action: jax.Array  # [n, C + M], as the environment has it; its branches one-hot
@@ -65,11 +65,11 @@ class Decisions(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """All that is random in one step of n decisions."""
+    """Random numbers of one step of n decisions."""
 
-    expert: jax.Array  # int32 [n], which of the demonstrations' decisions
+    expert: jax.Array  # int32 [n], index of the demonstrations' decision
     between: Decisions  # uniform numbers, the policy's weight in each element of x
-    noise: tuple[jax.Array, ...] | tuple[()]  # of VAIL: normal [n, 128] for policy, expert, x
+    noise: tuple[jax.Array, ...] | tuple[()]  # for VAIL, normal [n, 128] for policy, expert, x
 
 
 class Discriminator(nn.Module):
@@ -88,8 +88,8 @@ class Discriminator(nn.Module):
     def __call__(self, x: Decisions, noise: jax.Array | None = None) -> tuple[jax.Array, Any]:
         encoding = self.encoder.encode(x.obs)
         if self.settings.use_actions:
-            given = (part.astype(encoding.dtype) for part in (x.action, x.end))
-            encoding = jnp.concatenate([encoding, *given], axis=-1)
+            inputs = (part.astype(encoding.dtype) for part in (x.action, x.end))
+            encoding = jnp.concatenate([encoding, *inputs], axis=-1)
         (features, _), code = self.encoder.remember(self.encoder.hidden(encoding), ()), ()
         if self.settings.use_vail:
             features = on_columns(self.code, features, from_columns=True)
@@ -100,13 +100,13 @@ class Discriminator(nn.Module):
 
 
 def make_gail(spec: BehaviorSpec, settings: GAILSettings) -> RewardSignal:
-    """The signal for agents with this spec. Raises DemonstrationError for demonstrations that do not fit it."""
+    """Make the signal for agents with this spec. Raises DemonstrationError for demonstrations that do not fit it."""
     path, key = settings.demo_path, "reward_signals.gail.demo_path"
     return gail(spec, settings, decisions(path, spec, key, settings.demo_actions, settings.use_actions))
 
 
 def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstration) -> RewardSignal:
-    """The signal of these demonstrations. `gradient` takes `Draws` in the place of a key."""
+    """Make the signal for these demonstrations. Its `gradient` also takes `Draws` in place of a key."""
     apply_network: Callable[..., Any] = Discriminator(spec, settings).apply
     over = demonstration.done & ~demonstration.interrupted
     pick = picker((demonstration.obs, demonstration.action, over))
@@ -134,9 +134,9 @@ def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstratio
         keys = jax.random.split(key, 3)
         shapes = jax.eval_shape(experts, jax.ShapeDtypeStruct((n,), jnp.int32))
         flat, tree = jax.tree.flatten(shapes)
-        each = [jax.random.uniform(k, x.shape) for k, x in zip(jax.random.split(keys[1], len(flat)), flat, strict=True)]
+        mix = [jax.random.uniform(k, x.shape) for k, x in zip(jax.random.split(keys[1], len(flat)), flat, strict=True)]
         noise = jax.random.normal(keys[2], (3, n, CODE)) if settings.use_vail else ()
-        return Draws(jax.random.randint(keys[0], (n,), 0, len(over)), tree.unflatten(each), tuple(noise))
+        return Draws(jax.random.randint(keys[0], (n,), 0, len(over)), tree.unflatten(mix), tuple(noise))
 
     def penalty(params: Any, state: dict[str, Any], x: Decisions, noise: jax.Array | None, valid: jax.Array) -> Any:
         slope = jax.grad(lambda x: judged(params, state, x, noise)[0].sum())(x)
@@ -158,15 +158,15 @@ def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstratio
             (of_policy, code), (of_expert, experts_code) = (
                 judged(params, state, x, part) for x, part in ((policy, noise[0]), (expert, noise[1]))
             )
-            found = jnp.log(of_expert + EPSILON).mean() + masked_mean(jnp.log(1.0 - of_policy + EPSILON), valid)
+            objective = jnp.log(of_expert + EPSILON).mean() + masked_mean(jnp.log(1.0 - of_policy + EPSILON), valid)
             far = penalty(params, state, between, noise[2], valid)
             told = {"policy_estimate": masked_mean(of_policy, valid), "expert_estimate": of_expert.mean()}
-            told |= {"loss": -found, "grad_mag_loss": far}
+            told |= {"loss": -objective, "grad_mag_loss": far}
             if not settings.use_vail:
-                return far - found, ((), told)
+                return far - objective, ((), told)
             kl = _information(code, experts_code, valid)
             beta = jax.lax.stop_gradient(jnp.maximum(0.0, state["beta"] + BETA_STEP * (kl - INFORMATION)))
-            return far - found + beta * (kl - INFORMATION), (beta, told | {"kl_loss": kl, "beta": beta})
+            return far - objective + beta * (kl - INFORMATION), (beta, told | {"kl_loss": kl, "beta": beta})
 
         slope, (beta, told) = jax.grad(loss, has_aux=True)(state["params"])
         return (slope, beta), told
@@ -179,7 +179,7 @@ def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstratio
 
 
 def paid(estimate: jax.Array, form: str) -> jax.Array:
-    """r of D [...], by `reward_form`."""
+    """Compute the reward r for the estimate D [...], by `reward_form`."""
     unlike = jnp.log(1.0 - estimate * (1.0 - EPSILON))
     if form == "positive":
         return -unlike
@@ -188,7 +188,7 @@ def paid(estimate: jax.Array, form: str) -> jax.Array:
 
 
 def _of_policy(spec: BehaviorSpec, seen: Transitions) -> Decisions:
-    """Of all members, one after the other."""
+    """Return the policy's decisions of all members as rows [n]."""
     n, lead = seen.valid.size, seen.valid.ndim
     flat = jax.tree.map(lambda x: x.reshape(n, *x.shape[lead:]), (seen.obs, seen.action, seen.discount == 0.0))
     return _decisions(spec, *flat)
@@ -200,7 +200,7 @@ def _decisions(spec: BehaviorSpec, obs: tuple[Any, ...], action: Action, over: A
 
 
 def _information(of_policy: Any, of_expert: Any, valid: jax.Array) -> jax.Array:
-    """KL, one number: the rows' experts and policy halves each averaged over those that count."""
+    """Compute the KL, a scalar: the terms of experts and policy are each averaged over the valid rows."""
     (policy, sigma), (expert, _) = of_policy, of_expert
     variance = jnp.square(sigma)
     halves = 0.5 * (jnp.square(expert).sum(-1).mean() + masked_mean(jnp.square(policy).sum(-1), valid))

@@ -1,4 +1,4 @@
-"""What the networks of signals that learn have in common: a body without memory, and an Adam of their own."""
+"""Common parts of the networks of signals that learn: a body without memory, and an Adam for each signal."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from jaxrl.types import BehaviorSpec
 
 
 def body_of(spec: BehaviorSpec, settings: NetworkSettings) -> NetworkBody:
-    """Encoders and hidden layers as `network_settings` say; a signal remembers nothing, as in ML-Agents."""
+    """Make encoders and hidden layers as `network_settings` say; a signal has no memory, as in ML-Agents."""
     return NetworkBody(spec, settings.model_copy(update={"memory": None}), conditioned=True)
 
 
 def one_row(spec: BehaviorSpec) -> tuple[jax.Array, ...]:
-    """Observations of one agent, all zero: what networks are initialised with."""
+    """Make the observations of one agent, all zero, with which networks are initialised."""
     return tuple(jnp.zeros((1, *sensor.shape), sensor.dtype) for sensor in spec.observations)
 
 
 def stepped(state: dict[str, Any], gradient: Any, rate: float) -> dict[str, Any]:
-    """The state after one step of Adam on its "params", at a rate that no schedule changes."""
+    """Take one step of Adam on the state's "params" at a constant rate. Return the new state."""
     params, optimizer = descended(state["params"], gradient, state["optimizer"], rate)
     return {**state, "params": params, "optimizer": optimizer}

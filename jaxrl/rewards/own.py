@@ -1,11 +1,11 @@
-"""A reward signal of one's own: `reward_signals: {NAME: {type: my_file.py:make_x}}`.
+"""A user's own reward signal: `reward_signals: {NAME: {type: my_file.py:make_x}}`.
 
-    def make_x(spec, settings):                                    # what the policy sees and does; gamma, strength, ...
+    def make_x(spec, settings):                                    # the policy's spec; gamma, strength, ...
         def reward(state, transitions, *, cooperative):            # [T, B, A]
             return transitions.obs[0][..., 0]
         return jaxrl.RewardSignal(reward=reward)                   # init and learn, where it learns something
 
-It is called like one of jaxrl's; what it gives is checked while it is traced, so that a mistake is one sentence.
+It is called like jaxrl's own signals. Its results are checked while it is traced, so that an error is one sentence.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jaxrl.types import BehaviorSpec
 
 
 def make_own(name: str, spec: BehaviorSpec, settings: OwnSignalSettings) -> RewardSignal:
-    """The signal of the stream `name`, whose functions raise OwnCodeError for whatever is wrong in them.
+    """Make the signal of the stream `name`; its functions raise OwnCodeError for errors in the user's functions.
 
     Raises OwnCodeError if it cannot be made.
     """
@@ -40,24 +40,24 @@ def make_own(name: str, spec: BehaviorSpec, settings: OwnSignalSettings) -> Rewa
         return jax.tree.map(jnp.asarray, _called(f"{say}: init", made.init, key))
 
     def reward(state: Any, seen: Any, *, cooperative: bool) -> jax.Array:
-        found = _called(f"{say}: reward", made.reward, state, seen, cooperative=cooperative)
+        rewards = _called(f"{say}: reward", made.reward, state, seen, cooperative=cooperative)
         valid = seen.acted if made.of_rollout else seen.valid
-        shape, wanted = jnp.shape(found), valid.shape
+        shape, wanted = jnp.shape(rewards), valid.shape
         if shape != wanted:
             raise OwnCodeError(f"{say}: reward gives {shape}, expected (T, B, A) = {wanted}")
-        return jnp.where(valid, jnp.asarray(found, jnp.float32), 0.0)
+        return jnp.where(valid, jnp.asarray(rewards, jnp.float32), 0.0)
 
     def learn(state: Any, seen: Any, key: jax.Array) -> tuple[Any, Metrics]:
-        found = _called(f"{say}: learn", made.learn, state, seen, key)
-        if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict)):
+        result = _called(f"{say}: learn", made.learn, state, seen, key)
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
             raise OwnCodeError(f"{say}: learn gives no pair (state, metrics)")
-        after, metrics = jax.tree.map(jnp.asarray, found[0]), found[1]
-        if _form(after) != _form(state):
-            raise OwnCodeError(f"{say}: learn gives a state of the form {_form(after)}, it was {_form(state)}")
+        new_state, metrics = jax.tree.map(jnp.asarray, result[0]), result[1]
+        if _form(new_state) != _form(state):
+            raise OwnCodeError(f"{say}: learn gives a state of the form {_form(new_state)}, it was {_form(state)}")
         for metric, value in metrics.items():
             if jnp.shape(value) != ():
                 raise OwnCodeError(f"{say}: learn: metric {metric} has the shape {jnp.shape(value)}, expected a scalar")
-        return after, {metric: jnp.asarray(value, jnp.float32) for metric, value in metrics.items()}
+        return new_state, {metric: jnp.asarray(value, jnp.float32) for metric, value in metrics.items()}
 
     named = {name: partial(_called, f"{say}: {name}", getattr(made, name)) for name in ("gradient", "apply", "watch")}
     checked = made._replace(reward=reward, init=init, learn=learn)

@@ -1,12 +1,12 @@
-"""Random network distillation (Burda et al. 2018, arXiv 1810.12894): what is foreseen badly is new.
+"""Random network distillation (Burda et al. 2018, arXiv 1810.12894): observations that are predicted badly are new.
 
 A fixed random network f and a predictor g of the same form see an observation, and
 
-    r = Σ_h (g(s) − f(s))²        of which g minimises the mean over decisions, with Adam at a constant rate.
+    r = Σ_h (g(s) − f(s))²        g minimises its mean over decisions, with Adam at a constant rate.
 
 Parity. Equal to ML-Agents 1.1.0: networks, reward without any bound, loss, one step for each minibatch of the policy.
 The stream goes on past an end of the episode. Different on purpose: masked rows do not count in the loss; with
-`normalize` the statistics take in each decision once, when it is paid, the original's again with every minibatch.
+`normalize` each decision enters the statistics once, when it is paid; in ML-Agents again with every minibatch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jaxrl.types import BehaviorSpec
 
 
 def make_rnd(spec: BehaviorSpec, settings: RNDSettings) -> RewardSignal:
-    """The signal for agents with this spec. Its state holds predictor, target, optimizer and normaliser."""
+    """Make the signal for agents with this spec. Its state holds predictor, target, optimizer and normaliser."""
     network = body_of(spec, settings.network_settings)
 
     def init(key: jax.Array) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def make_rnd(spec: BehaviorSpec, settings: RNDSettings) -> RewardSignal:
         return {"params": predictor, "target": target, "optimizer": ADAM.init(predictor), "normalizer": statistics}
 
     def error(params: Any, state: dict[str, Any], seen: Transitions) -> jax.Array:
-        """Σ_h (g − f)², [...]."""
+        """Compute Σ_h (g − f)², [...]."""
         obs = normalizer.normalize_all(state["normalizer"], seen.obs)
         foreseen, known = (network.apply(x, obs, ())[0] for x in (params, state["target"]))
         return jnp.square(foreseen - known).sum(-1)
@@ -58,5 +58,5 @@ def make_rnd(spec: BehaviorSpec, settings: RNDSettings) -> RewardSignal:
     def apply(state: dict[str, Any], gradient: Any) -> dict[str, Any]:
         return stepped(state, gradient, settings.learning_rate)
 
-    made = RewardSignal(reward=reward, init=init, gradient=gradient, apply=apply, watch=watch, lasting=True)
-    return normalized(made) if settings.normalize_rewards else made
+    signal = RewardSignal(reward=reward, init=init, gradient=gradient, apply=apply, watch=watch, lasting=True)
+    return normalized(signal) if settings.normalize_rewards else signal

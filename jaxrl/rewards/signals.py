@@ -1,7 +1,6 @@
-"""The reward signals of a behavior (axis R), each bound once: what it keeps, pays and learns. For every algorithm.
+"""The reward signals of a behavior (axis R), for every algorithm: their states, rewards and learning.
 
-Functions raise AssertionError where shapes differ from those named, OwnCodeError for what is wrong in a signal of
-one's own.
+Functions raise AssertionError for other shapes than documented, OwnCodeError for errors in a user's own signal.
 """
 
 from __future__ import annotations
@@ -21,33 +20,33 @@ from jaxrl.settings.rewards import RewardSignalSettings
 from jaxrl.types import Action, BehaviorSpec
 
 _INIT, _LEARN = 0x51610000, 0x516C0000
-"""What keys of signals are folded with: large numbers, since `split` gives the keys that small ones give."""
+"""Numbers folded into the keys of signals. They are large: folding in small numbers gives the keys of `split`."""
 
 States = dict[str, Any]
 """The state of each signal, () where it learns nothing."""
 
 
 def same(action: Action) -> Action:
-    """What the environment has of an action that it takes as it is."""
+    """Return the action as it is, for an environment that takes raw actions."""
     return action
 
 
 class Signals(NamedTuple):
-    """By name, in the order of the settings."""
+    """Reward signals and their settings by name, in the order of the settings."""
 
     bound: Mapping[str, RewardSignal]
     settings: Mapping[str, RewardSignalSettings]
     sent: Callable[[Action], Action] = same
-    """From the policy's raw action to what the environment has."""
+    """(raw action of the policy) → the environment's action."""
 
     def init(self, key: jax.Array) -> States:
-        """Fresh states. The key may be used further."""
+        """Make fresh states. The key may be used further."""
         return {
             name: made.init(jax.random.fold_in(key, _INIT + i)) for i, (name, made) in enumerate(self.bound.items())
         }
 
     def rewards(self, states: States, rollout: Rollout, *, cooperative: bool) -> dict[str, jax.Array]:
-        """What each signal pays, float32 [T, B, A] before `strength`; 0 where a member did not act."""
+        """Compute the rewards of each signal, float32 [T, B, A] before `strength`; 0 where a member did not act."""
         of_signal = self._seen(rollout)
         return {
             name: made.reward(states[name], of_signal(made), cooperative=cooperative)
@@ -55,9 +54,9 @@ class Signals(NamedTuple):
         }
 
     def replayed(self, states: States, found: Transitions) -> dict[str, jax.Array]:
-        """What each signal pays for transitions out of a replay, float32 [...] before `strength`, as it sees it now.
+        """Compute the current rewards of each signal for replayed transitions, float32 [...] before `strength`.
 
-        Of an agent on its own: its team's members are not in the replay beside it.
+        They are those of a lone agent: a replay does not hold its team beside it.
         """
         paid = {}
         for name, made in self.bound.items():
@@ -67,7 +66,7 @@ class Signals(NamedTuple):
         return paid
 
     def learn_replayed(self, states: States, found: Transitions, key: jax.Array) -> tuple[States, Metrics]:
-        """As `learn`, from transitions out of a replay, which are a minibatch as well."""
+        """Update every signal as `learn` does, from replayed transitions, which are also used as a minibatch."""
         gradients, of_minibatch = self.gradients(states, found, key)
         states, metrics = self._learn(
             self.apply(states, gradients),
@@ -79,12 +78,12 @@ class Signals(NamedTuple):
 
     @property
     def in_minibatches(self) -> list[str]:
-        """Those that learn from every minibatch of the policy."""
+        """Names of the signals that learn from every minibatch of the policy."""
         return [name for name, made in self.bound.items() if made.gradient is not None]
 
     @property
     def lasting(self) -> list[str]:
-        """Those whose streams do not end with an episode: as `episodic` says, else as the signal does."""
+        """Names of the signals whose streams do not end with an episode: as `episodic` says, else the signal."""
         asked = {name: self.settings[name].episodic for name in self.bound}
         return [name for name, made in self.bound.items() if (made.lasting if asked[name] is None else not asked[name])]
 
@@ -94,7 +93,7 @@ class Signals(NamedTuple):
         return [name for name, made in self.bound.items() if made.shared]
 
     def gradients(self, states: States, found: Transitions, key: jax.Array) -> tuple[dict[str, Any], Metrics]:
-        """Of `in_minibatches`, from a minibatch: what `apply` moves them along. The key may be used further."""
+        """Compute the gradients of `in_minibatches` for `apply` from a minibatch. The key may be used further."""
         gradients, metrics = {}, {}
         for i, (name, made) in enumerate(self.bound.items()):
             if made.gradient is not None:
@@ -104,29 +103,29 @@ class Signals(NamedTuple):
         return gradients, metrics
 
     def apply(self, states: States, gradients: Mapping[str, Any]) -> States:
-        """The states after one step of those that `gradients` has."""
+        """Take one step of the signals in `gradients`. Return the new states."""
         return {**states, **{name: self.bound[name].apply(states[name], found) for name, found in gradients.items()}}
 
     def watch(self, states: States, rollout: Rollout) -> States:
-        """The states after what was paid."""
+        """Let the signals with a `watch` see a paid rollout. Return the new states."""
         watching = [name for name, made in self.bound.items() if made.watch is not unmoved]
         if not watching:
             return states
         found = transitions(rollout)
-        shown = {name: self._shown(self.bound[name], found) for name in watching}
-        return {**states, **{name: self.bound[name].watch(states[name], x) for name, x in shown.items()}}
+        seen_by_signal = {name: self._shown(self.bound[name], found) for name in watching}
+        return {**states, **{name: self.bound[name].watch(states[name], x) for name, x in seen_by_signal.items()}}
 
     def told(self, states: States, rollout: Rollout, *, cooperative: bool) -> dict[str, jax.Array]:
-        """Per signal strength · reward of each decision, float32 [T, B, A], which statistics add up by episodes.
+        """Compute strength · reward of each decision by signal, float32 [T, B, A], for the statistics of episodes.
 
-        Without the environment's own: its episodes are added up where they are played.
+        The environment's own reward is left out: the loops add it up themselves.
         """
         others = {name: made for name, made in self.bound.items() if name != "extrinsic"}
         paid = self._replace(bound=others).rewards(states, rollout, cooperative=cooperative)
         return {name: self.settings[name].strength * found for name, found in paid.items()}
 
     def learn(self, states: States, rollout: Rollout, key: jax.Array) -> tuple[States, Metrics]:
-        """Every signal learns from the rollout, after the policy has. What is `loss` to it, is `loss/<name>` here.
+        """Update every signal from the rollout, after the policy was. Metric `loss` of a signal becomes `loss/<name>`.
 
         The key may be used further.
         """
@@ -143,9 +142,9 @@ class Signals(NamedTuple):
         return learned, metrics
 
     def _seen(self, rollout: Rollout) -> Callable[[RewardSignal], Any]:
-        """What a signal sees of the rollout."""
-        found = cache(lambda: transitions(rollout))  # where nobody asks, tracing them would cost start-up time
-        return lambda made: rollout if made.of_rollout else self._shown(made, found())
+        """Make the function that returns what a signal sees: the rollout or its transitions."""
+        decisions = cache(lambda: transitions(rollout))  # where nobody asks, tracing them would cost start-up time
+        return lambda made: rollout if made.of_rollout else self._shown(made, decisions())
 
     def _shown(self, made: RewardSignal, found: Transitions) -> Transitions:
         return found._replace(action=self.sent(found.action)) if made.as_sent else found
@@ -155,9 +154,9 @@ NO_SIGNALS = Signals({}, {})
 
 
 def bind(spec: BehaviorSpec, settings: BehaviorSettings, sent: Callable[[Action], Action] = same) -> Signals:
-    """The signals of these settings, for what the policy sees and does; `sent`: see `Signals`.
+    """Make the signals of these settings for the policy's spec; `sent` as in `Signals`.
 
-    Raises OwnCodeError where one's own cannot be made.
+    Raises OwnCodeError for a user's own signal that cannot be made.
     """
     sections = settings.reward_signals
     bound = {name: make_signal(name, spec, section) for name, section in sections.items()}
@@ -165,7 +164,7 @@ def bind(spec: BehaviorSpec, settings: BehaviorSettings, sent: Callable[[Action]
 
 
 def bind_off_policy(spec: BehaviorSpec, settings: BehaviorSettings) -> Signals:
-    """The same for who learns from a replay. Raises SettingsError for a signal that looks at whole rollouts."""
+    """Make the signals for learning from a replay. Raises SettingsError for a signal that looks at whole rollouts."""
     signals = bind(spec, settings)
     for name, made in signals.bound.items():
         if made.of_rollout and made.replayed is None:
