@@ -1,15 +1,15 @@
-"""Connectors: what stands between an environment and a policy, by the `type` that a configuration file names.
+"""Connectors: functions between an environment and a policy, by the `type` that a configuration file names.
 
     behaviors:
       Ball:
         connectors: [{type: clip, low: -5, high: 5}, {type: frame_stack, frames: 4}]
 
-A new connector is a file with its function `make_<type>` and a class of settings in `settings/connectors.py`. One's own
-is registered from Python, before settings are made:
+A new connector is a file with its function `make_<type>` and a class of settings in `settings/connectors.py`. A user's
+own connector is registered from Python, before settings are made:
 
     jaxrl.connectors.register("my_thing", MySettings, make_my_thing)
 
-Without connectors nothing of this is imported or computed.
+Behaviors without connectors import and compute nothing of this folder.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _FILES = {
     "previous_reward": "previous_action",
     "scale": "elementwise",
 }
-"""By type the file of its function, where that has another name."""
+"""File of a type's function by type, where it is not called like the type."""
 MAKERS: Registry[str, Maker] = Registry(
     {name: f"jaxrl.connectors.{_FILES.get(name, name)}:make_{name}" for name in CONNECTORS}
 )
-"""The functions of all types."""
+"""Functions that make the connectors, by type."""
 
 
 def register(name: str, settings: type[ConnectorSettings], make: Maker) -> None:
-    """Give a connector of one's own a `type`, for configuration files that are read from now on.
+    """Register a user's own connector under a `type`, for configuration files that are read from now on.
 
     Args:
       name: the type.
@@ -57,9 +57,9 @@ def register(name: str, settings: type[ConnectorSettings], make: Maker) -> None:
 
 
 def make_chain(spec: BehaviorSpec, settings: Sequence[ConnectorSettings], behavior: str = "") -> Chain | None:
-    """The connectors of a behavior whose environment shows `spec`; None without any.
+    """Make the chain of connectors of a behavior whose environment has this spec; None without settings.
 
-    Raises ConnectorError where one does not fit what comes to it; the text says which, and of which `behavior`.
+    Raises ConnectorError for a connector that does not fit its input; the text names it and the `behavior`.
     """
     if not settings:
         return None

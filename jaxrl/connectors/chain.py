@@ -1,8 +1,8 @@
 """Connectors one after the other, as pure functions over one state.
 
-The order of calls at one moment: `rewarded` (what the newest decisions earned), `shown` (last observations of those
-whose episode is over), `observed` (those who decide now; where an episode begins, all is forgotten), then the policy,
-then `sent`. Arrays have leading axes `...` of rows and members.
+The order of calls in a step: `rewarded` (rewards of the newest decisions), `shown` (last observations of members whose
+episode is over), `observed` (observations of members that decide; slots are reset where an episode begins), then the
+policy, then `sent`. Arrays have leading axes `...` of rows and members.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Chain:
 
     @property
     def spec(self) -> BehaviorSpec:
-        """What the policy sees, and what is learned from."""
+        """Spec of the observations and actions that the policy sees and learns from."""
         return self.links[-1].spec
 
     @property
@@ -52,50 +52,50 @@ class Chain:
 
     @property
     def watches_rewards(self) -> bool:
-        """Whether a reward passes through a connector at all."""
+        """Whether any connector changes rewards."""
         return any(link.reward is not None for link in self.links)
 
 
 class ChainState(NamedTuple):
-    """What the connectors of a chain remember, one entry for each."""
+    """Memory of the connectors of a chain, one entry for each."""
 
     slots: tuple[Any, ...]  # pytrees of arrays [..., *]
     shared: tuple[Any, ...]  # pytrees of arrays [*]
 
 
 def frozen(chain: Chain) -> Chain:
-    """The same connectors, whose statistics stay as they are: for evaluation."""
+    """Return the chain with statistics that do not change, for evaluation."""
     return replace(chain, learning=False)
 
 
 def start(chain: Chain, shared: tuple[Any, ...], lead: tuple[int, ...]) -> ChainState:
-    """The state before the first decision of members [*lead], with these statistics."""
+    """Make the state before the first decision of members [*lead], with these statistics."""
     slots = (jax.tree.map(lambda x: jnp.broadcast_to(x, (*lead, *x.shape)), link.slot) for link in chain.links)
     return ChainState(tuple(slots), shared)
 
 
 def rewarded(chain: Chain, state: ChainState, reward: jax.Array, arrived: jax.Array) -> tuple[ChainState, jax.Array]:
-    """Own and group reward, float32 [..., 2], as the learner gets them; valid where `arrived` [...]."""
+    """Pass own and group reward, float32 [..., 2], valid where `arrived` [...], through the chain to the learner."""
     chex.assert_shape(reward, (*arrived.shape, 2))
     places = []
     for link, place in zip(chain.links, _places(state), strict=True):
         if link.reward is None:
             places.append(place)
             continue
-        after, reward = link.reward(place, reward, _told(chain, arrived))
-        places.append(_moved(chain, arrived, place, after))
+        new_place, reward = link.reward(place, reward, _told(chain, arrived))
+        places.append(_moved(chain, arrived, place, new_place))
     return _joined(places), reward
 
 
 def paid(chain: Chain, state: ChainState, reward: jax.Array) -> jax.Array:
-    """`rewarded` of rewards [..., 2] that are counted elsewhere: nothing takes notice of them."""
+    """Pass rewards [..., 2] that are counted elsewhere through the chain without changing its state."""
     return rewarded(frozen(chain), state, reward, jnp.zeros(reward.shape[:-1], bool))[1]
 
 
 def observed(
     chain: Chain, state: ChainState, obs: Obs, deciding: jax.Array, begin: jax.Array
 ) -> tuple[ChainState, Obs]:
-    """What the policy sees of obs [..., *shape]; valid where `deciding` [...].
+    """Pass obs [..., *shape], valid where `deciding` [...], through the chain to the policy.
 
     begin: bool [...], the first decision of an episode.
     """
@@ -106,14 +106,14 @@ def observed(
         if link.observe is None:
             places.append(place)
             continue
-        after, obs = link.observe(place, obs, _told(chain, deciding))
-        places.append(_moved(chain, deciding, place, after))
+        new_place, obs = link.observe(place, obs, _told(chain, deciding))
+        places.append(_moved(chain, deciding, place, new_place))
     chex.assert_shape(obs, [(*deciding.shape, *sensor.shape) for sensor in chain.spec.observations])
     return _joined(places), obs
 
 
 def shown(chain: Chain, state: ChainState, obs: Obs, lead: tuple[int, ...]) -> Obs:
-    """What the policy would see of obs [*lead, *shape] if their members decided now: nothing is moved on."""
+    """Return what `observed` would give for obs [*lead, *shape] if their members decided now. No state changes."""
     nobody = jnp.zeros(lead, bool)
     return observed(frozen(chain), state, obs, nobody, nobody)[1]
 
@@ -121,19 +121,19 @@ def shown(chain: Chain, state: ChainState, obs: Obs, lead: tuple[int, ...]) -> O
 def sent(
     chain: Chain, state: ChainState, action: Action, to_environment: Action, deciding: jax.Array
 ) -> tuple[ChainState, Action]:
-    """What the environment gets: the policy's `to_environment`, of the raw `action`; noted where `deciding`."""
+    """Pass the policy's action `to_environment` through the chain; slots also see the raw `action` where `deciding`."""
     places = []
     for link, place in zip(chain.links, _places(state), strict=True):
         if link.act is None:
             places.append(place)
             continue
-        after, to_environment = link.act(place, action, to_environment)
-        places.append(_moved(chain, deciding, place, after))
+        new_place, to_environment = link.act(place, action, to_environment)
+        places.append(_moved(chain, deciding, place, new_place))
     return _joined(places), to_environment
 
 
 def undone(chain: Chain, action: Action) -> Action:
-    """What the policy would have had to send for the environment to get `action`, [..., C] and [..., D] (M21).
+    """Return the action, [..., C] and [..., D], that the policy would have sent for the environment to get `action`.
 
     Raises ValueError for a chain with `irreversible` connectors.
     """
@@ -146,13 +146,13 @@ def undone(chain: Chain, action: Action) -> Action:
 
 
 def sent_exported(chain: Chain, to_environment: Action) -> Action:
-    """`sent` where nothing is remembered, as in an ONNX file."""
+    """Return what `sent` gives from the initial state, as in an ONNX file."""
     lead = to_environment.continuous.shape[:-1]
     return sent(chain, start(chain, chain.shared, lead), to_environment, to_environment, jnp.zeros(lead, bool))[1]
 
 
 def observations_onnx(graph: OnnxGraph, chain: Chain, shared: Sequence[Any], obs: tuple[str, ...]) -> tuple[str, ...]:
-    """`shown` of the tensors of the environment's sensors; the statistics become constants of the file."""
+    """Add the nodes of `shown` for the sensors' tensors; the statistics become constants. Return the new tensors."""
     for link, statistics in zip(chain.links, shared, strict=True):
         if link.onnx is not None:
             obs = link.onnx(graph, statistics, obs)
@@ -160,7 +160,7 @@ def observations_onnx(graph: OnnxGraph, chain: Chain, shared: Sequence[Any], obs
 
 
 def sent_onnx(graph: OnnxGraph, chain: Chain, x: str) -> str:
-    """`sent` of the tensor of continuous actions, [batch, C]."""
+    """Add the nodes of `sent` for the tensor of continuous actions, [batch, C]. Return the new tensor."""
     for link in chain.links:
         if link.onnx_sent is not None:
             x = link.onnx_sent(graph, x)
@@ -176,18 +176,18 @@ def _joined(places: Sequence[State]) -> ChainState:
 
 
 def _told(chain: Chain, mask: jax.Array) -> jax.Array:
-    """Whose numbers go into statistics."""
+    """Return the members whose numbers enter statistics."""
     return mask if chain.learning else jnp.zeros_like(mask)
 
 
 def _moved(chain: Chain, mask: jax.Array, before: State, after: State) -> State:
-    """`after` where the mask holds; statistics only where the chain learns."""
+    """Return `after` for members in the mask, `before` for others; new statistics only if the chain is learning."""
     slot = jax.tree.map(lambda old, new: where(mask, new, old), before.slot, after.slot)
     return State(slot, after.shared if chain.learning else before.shared)
 
 
 def _begun(chain: Chain, state: ChainState, begin: jax.Array) -> ChainState:
-    """As at first where an episode begins."""
+    """Reset the slots where an episode begins."""
     slots = (
         jax.tree.map(lambda x, first: where(begin, jnp.broadcast_to(first, x.shape), x), slot, link.slot)
         for slot, link in zip(state.slots, chain.links, strict=True)

@@ -1,4 +1,4 @@
-"""`clip` and `scale`, which do one thing to every number of observations, rewards or continuous actions alone."""
+"""`clip` and `scale`, which change every number of observations, rewards or continuous actions by itself."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ OneTensor = Callable[[OnnxGraph, str], str]
 
 
 def sensors_of(spec: BehaviorSpec, names: Sequence[str] | None) -> tuple[int, ...]:
-    """Indices of the sensors called `names`, or of all but images in bytes, which would take four times the memory.
+    """Return indices of the sensors `names`; by default all but byte images, which would need four times the memory.
 
-    Raises ConnectorError where there is none.
+    Raises ConnectorError if there is none.
     """
     if names is None:
         return chosen(spec, None, lambda sensor: not whole(sensor), "a sensor of floats (name an image to change it)")
@@ -31,9 +31,9 @@ def sensors_of(spec: BehaviorSpec, names: Sequence[str] | None) -> tuple[int, ..
 def of_observations(
     spec: BehaviorSpec, at: tuple[int, ...], change: Callable[[jax.Array], jax.Array], onnx: OneTensor
 ) -> Connector:
-    """`change` of the sensors `at`, whose numbers are float32 afterwards; `onnx` adds the same to a graph.
+    """Make the connector that applies `change` to the sensors `at`; `onnx` adds the same nodes to a graph.
 
-    Images in bytes count as 0 to 1.
+    Their numbers become float32; byte images are scaled to 0 to 1 before.
     """
     sensors = (s._replace(dtype="float32") if i in at else s for i, s in enumerate(spec.observations))
 
@@ -48,12 +48,12 @@ def of_observations(
 
 
 def of_rewards(spec: BehaviorSpec, change: Callable[[jax.Array], jax.Array]) -> Connector:
-    """`change` of own and group reward, each alone."""
+    """Make the connector that applies `change` to own and group reward separately."""
     return Connector(spec, reward=lambda state, reward, arrived: (state, change(reward)))
 
 
 def make_clip(spec: BehaviorSpec, settings: ClipSettings) -> Connector:
-    """min(max(x, low), high); NaN stays NaN. Raises ConnectorError."""
+    """Make the connector x → min(max(x, low), high); NaN stays NaN. Raises ConnectorError."""
     clip = partial(jnp.clip, min=settings.low, max=settings.high)
 
     def onnx(graph: OnnxGraph, x: str) -> str:
@@ -75,7 +75,7 @@ def make_clip(spec: BehaviorSpec, settings: ClipSettings) -> Connector:
 
 
 def _check_entities(spec: BehaviorSpec, at: tuple[int, ...], settings: ClipSettings) -> None:
-    """Absent entities are rows of zeros, and have to stay so."""
+    """Raise ConnectorError if clipping changes 0: absent entities are rows of zeros."""
     for i in at:
         if entities(spec.observations[i]) and not settings.low <= 0 <= settings.high:
             raise ConnectorError(
@@ -85,7 +85,7 @@ def _check_entities(spec: BehaviorSpec, at: tuple[int, ...], settings: ClipSetti
 
 
 def make_scale(spec: BehaviorSpec, settings: ScaleSettings) -> Connector:
-    """factor · x. Raises ConnectorError."""
+    """Make the connector x → factor · x. Raises ConnectorError."""
 
     def scale(x: jax.Array) -> jax.Array:
         return x * settings.factor

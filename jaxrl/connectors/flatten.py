@@ -14,7 +14,7 @@ from jaxrl.types import BehaviorSpec
 
 
 def make_flatten(spec: BehaviorSpec, settings: FlattenSettings) -> Connector:
-    """[..., *shape] → [..., product of shape], the last axis fastest. Raises ConnectorError."""
+    """Make the connector [..., *shape] → [..., product of shape], the last axis fastest. Raises ConnectorError."""
     at = chosen(spec, settings.sensors, lambda sensor: not vectors(sensor), "an image or a table")
     sizes = {i: math.prod(spec.observations[i].shape) for i in at}
 

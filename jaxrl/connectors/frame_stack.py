@@ -1,4 +1,4 @@
-"""`frame_stack`: an agent's newest observations side by side, as views of its own stream."""
+"""`frame_stack`: an agent's newest observations side by side."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from jaxrl.types import BehaviorSpec, DimensionProperty, ObservationSpec
 
 
 def make_frame_stack(spec: BehaviorSpec, settings: FrameStackSettings) -> Connector:
-    """[..., F] → [..., frames · F], the oldest first; images along their channels. Zeros before the first observation.
+    """Make the connector [..., F] → [..., frames · F], the oldest first; images are stacked along their channels.
 
-    Each frame is that of a decision: between two decisions nothing is stacked. Raises ConnectorError.
+    Frames before the first observation are zeros. Only observations of decisions are stacked. Raises ConnectorError.
     """
     at = chosen(spec, settings.sensors, lambda sensor: not entities(sensor), "a sensor with a fixed number of entries")
     axes = {i: _axis(spec.observations[i]) for i in at}
@@ -36,13 +36,13 @@ def make_frame_stack(spec: BehaviorSpec, settings: FrameStackSettings) -> Connec
 
 
 def _axis(sensor: ObservationSpec) -> int:
-    """Along which frames are put: the channels of an image, otherwise the first."""
+    """Return the axis along which frames are stacked: the channels of an image, otherwise the first."""
     moving = [p == DimensionProperty.TRANSLATIONAL_EQUIVARIANCE for p in sensor.dimension_property]
     return moving.index(False) if False in moving else 0
 
 
 def _times(sensor: ObservationSpec, frames: int) -> ObservationSpec:
-    """The sensor with so many frames."""
+    """Return the spec of the sensor with `frames` stacked frames."""
     axis, shape = _axis(sensor), list(sensor.shape)
     shape[axis] *= frames
     return sensor._replace(shape=tuple(shape))

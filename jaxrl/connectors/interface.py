@@ -1,10 +1,9 @@
-"""A connector: pure functions between an environment and a policy, with what they remember.
+"""A connector: pure functions between an environment and a policy, with a state.
 
-Observations and rewards pass through the connectors of a behavior on their way to the policy and to what is learned,
-actions on their way to the environment, each in the order in which the connectors are written. Arrays have arbitrary
-leading axes `...` (rows and members), one entry for each member. `chain.py` puts connectors together; it also sees to
-it that a member remembers nothing of an earlier episode and that those who do not act move nothing on, so that a
-connector needs no mask for its `slot`.
+Observations and rewards pass through the connectors of a behavior on their way to the policy and the learner, actions
+on their way to the environment, each in the order in which the connectors are written. Arrays have arbitrary leading
+axes `...` (rows and members), one entry for each member. `chain.py` composes connectors. It also resets the slots of
+members whose episode begins and keeps those of members that do not act, so that a `slot` needs no mask.
 """
 
 from __future__ import annotations
@@ -25,30 +24,30 @@ class ConnectorError(JaxrlError):
 
 
 class State(NamedTuple):
-    """What a connector remembers."""
+    """Memory of a connector."""
 
-    slot: Any  # of each member, a pytree of arrays [..., *]: as at first where an episode begins
-    shared: Any  # of all members together, a pytree of arrays [*]: statistics, which checkpoints keep
+    slot: Any  # memory of each member, a pytree of arrays [..., *]; reset where an episode begins
+    shared: Any  # statistics of all members together, a pytree of arrays [*], which checkpoints keep
 
 
 class Connector(NamedTuple):
-    """One connector, bound to the observations and actions that come to it. A function that is None changes nothing.
+    """One connector, bound to the observations and actions of its input. A function that is None changes nothing.
 
     observe: (State, obs [..., *shape] of each sensor, deciding bool [...]) → (State, obs), when members are about to
-             decide. `shared` may only take in what stands where `deciding` holds: elsewhere may stand anything.
+             decide. `shared` may only use elements where `deciding` holds: others may hold anything.
     reward:  (State, reward float32 [..., 2], arrived bool [...]) → (State, reward): own and group reward of the newest
-             decision, valid where `arrived`; the same condition on `shared`.
-    act:     (State, raw Action, sent Action, [..., C] and [..., D]) → (State, sent): raw is what the policy drew and
-             what is learned from, sent what the environment gets.
-    undo:    (sent Action, [..., C] and [..., D]) → what `act` was given to send, so that actions that the environment
-             took itself can be learned from. None: it cannot be told, or there is no `act`.
-    onnx:    (graph, `shared` as numpy arrays, tensor of each sensor) → the tensor of each sensor of `spec`: nodes that
-             do what `observe` does with statistics that stay. None: it cannot be done in an ONNX file.
-    onnx_sent: (graph, tensor [batch, C]) → tensor: what `act` does to continuous actions.
+             decision. `shared` may only use elements where `arrived` holds.
+    act:     (State, raw Action, sent Action, [..., C] and [..., D]) → (State, sent): raw is the policy's draw, from
+             which it learns, sent the action for the environment.
+    undo:    (sent Action, [..., C] and [..., D]) → the sent action before `act`, so that actions that the environment
+             took itself can be learned from. None: `act` has no inverse, or there is no `act`.
+    onnx:    (graph, `shared` as numpy arrays, tensor of each sensor) → the tensor of each sensor of `spec`: adds nodes
+             that do what `observe` does with fixed statistics. None: an ONNX file cannot do it.
+    onnx_sent: (graph, tensor [batch, C]) → tensor: adds nodes that do what `act` does to continuous actions.
     """
 
-    spec: BehaviorSpec  # what comes out
-    slot: Any = ()  # what a member remembers when its episode begins, a pytree of arrays [*]
+    spec: BehaviorSpec  # spec of the output
+    slot: Any = ()  # a member's slot when its episode begins, a pytree of arrays [*]
     shared: Any = ()  # statistics at the start of a run
     observe: Callable[[State, Obs, jax.Array], tuple[State, Obs]] | None = None
     reward: Callable[[State, jax.Array, jax.Array], tuple[State, jax.Array]] | None = None
@@ -59,10 +58,10 @@ class Connector(NamedTuple):
 
     @property
     def exportable(self) -> bool:
-        """Whether an ONNX file can do what it does to observations and actions."""
+        """Whether an ONNX file can do what this connector does to observations and actions."""
         seen = self.observe is None or self.onnx is not None
         return seen and (self.act is None or self.onnx_sent is not None)
 
 
 Maker = Callable[[BehaviorSpec, Any], Connector]
-"""(observations and actions that come to it, its settings) → Connector. Raises ConnectorError where they do not fit."""
+"""(spec of its input, its settings) → Connector. Raises ConnectorError if they do not fit."""

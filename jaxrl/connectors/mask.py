@@ -1,4 +1,4 @@
-"""`mask`: sensors, or columns of vectors, that the policy and its critics do not see."""
+"""`mask`: hides sensors, or columns of vectors, from the policy and its critics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxrl.types import BehaviorSpec
 
 
 def make_mask(spec: BehaviorSpec, settings: MaskSettings) -> Connector:
-    """Take sensors, or the same columns of some, away. Raises ConnectorError, also where nothing would be left."""
+    """Make the connector that removes sensors, or the same columns of some. Raises ConnectorError if none is left."""
     if settings.columns is None:
         return _without_sensors(spec, settings)
     return _without_columns(spec, settings, tuple(sorted(set(settings.columns))))
@@ -22,13 +22,13 @@ def make_mask(spec: BehaviorSpec, settings: MaskSettings) -> Connector:
 
 def _without_sensors(spec: BehaviorSpec, settings: MaskSettings) -> Connector:
     hidden = chosen(spec, settings.sensors, lambda sensor: True, "a sensor")
-    kept = [i for i in range(len(spec.observations)) if i not in hidden]
-    if not kept:
+    visible = [i for i in range(len(spec.observations)) if i not in hidden]
+    if not visible:
         raise ConnectorError("sensors: all are hidden: leave the policy at least one")
     return Connector(
-        spec._replace(observations=tuple(spec.observations[i] for i in kept)),
-        observe=lambda state, obs, deciding: (state, tuple(obs[i] for i in kept)),
-        onnx=lambda graph, shared, obs: tuple(obs[i] for i in kept),
+        spec._replace(observations=tuple(spec.observations[i] for i in visible)),
+        observe=lambda state, obs, deciding: (state, tuple(obs[i] for i in visible)),
+        onnx=lambda graph, shared, obs: tuple(obs[i] for i in visible),
     )
 
 
@@ -54,7 +54,7 @@ def _without_columns(spec: BehaviorSpec, settings: MaskSettings, columns: tuple[
 
 
 def _nodes(graph: OnnxGraph, x: str, kept: list[int]) -> str:
-    """The kept columns of x side by side: a slice for each run of neighbours."""
+    """Add nodes that put the `kept` columns of x side by side: a slice for each run of neighbours."""
     name = f"{x}/mask"
     starts = [c for c in kept if c - 1 not in kept]
     ends = [c + 1 for c in kept if c + 1 not in kept]

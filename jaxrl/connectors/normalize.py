@@ -1,9 +1,8 @@
-"""`normalize`: vector observations by their running mean and deviation, brought up to date at every decision;
-`normalize_rewards`: rewards in units of how much returns vary (Engstrom et al. 2020, "Implementation matters").
+"""`normalize`: vector observations by their running mean and deviation, updated at every decision;
+`normalize_rewards`: rewards divided by the deviation of returns (Engstrom et al. 2020, "Implementation matters").
 
-`network_settings.normalize` does the same once per update, and shows the policy and its critics what it has learned
-since; a run has one or the other. This one stores what was seen at the moment of the decision, and may stand anywhere
-in a chain.
+`network_settings.normalize` updates its statistics once per update, and the learner sees observations by the newest; a
+run has one or the other. This connector stores observations as normalised at the decision, anywhere in a chain.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ EPSILON = 1e-8
 
 
 def make_normalize(spec: BehaviorSpec, settings: NormalizeSettings) -> Connector:
-    """clip((x - mean) / deviation, -5, 5) with the statistics of all that decided so far, now included, and no others.
+    """Make the connector x → clip((x - mean) / deviation, -5, 5). Raises ConnectorError.
 
-    Raises ConnectorError.
+    The statistics are those of all decisions so far, including the current ones.
     """
     at = chosen(spec, settings.sensors, vectors, "a vector")
 
@@ -51,10 +50,10 @@ def make_normalize(spec: BehaviorSpec, settings: NormalizeSettings) -> Connector
 
 
 def make_normalize_rewards(spec: BehaviorSpec, settings: NormalizeRewardsSettings) -> Connector:
-    """r / sqrt(variance of G + 1e-8), where each member has its own G ← gamma · G + own + group reward.
+    """Make the connector r → r / sqrt(variance of G + 1e-8), with G ← gamma · G + own + group reward of each member.
 
     The rewards are divided, not centered: their sign stays. Statistics begin with a row of return 0 and variance 1, so
-    that the first rewards are not divided by the deviation of next to nothing.
+    that the first rewards are not divided by the deviation of a few numbers.
     """
 
     def reward(state: State, reward: jax.Array, arrived: jax.Array) -> tuple[State, jax.Array]:

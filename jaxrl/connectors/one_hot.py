@@ -1,4 +1,4 @@
-"""`one_hot`: a column that holds a whole number (a kind, a direction) as one column for each of its values."""
+"""`one_hot`: replaces a column of whole numbers (a kind, a direction) by one column for each value."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from jaxrl.types import BehaviorSpec
 
 
 def make_one_hot(spec: BehaviorSpec, settings: OneHotSettings) -> Connector:
-    """x_c → 1 - min((x_c - k)², 1) for k = 0 ... values - 1, in place of the column.
+    """Make the connector that replaces column c by 1 - min((x_c - k)², 1) for k = 0 ... values - 1.
 
-    That is 1 for the value that it has and 0 for the others, and all 0 for a whole number outside. Written as a
-    product, because every engine that reads ONNX has one. Raises ConnectorError.
+    That is 1 for the value of the column, 0 for others, and all 0 for a whole number outside. It is written as a
+    product, because every engine that reads ONNX has products. Raises ConnectorError.
     """
     (at,) = chosen(spec, (settings.sensor,), vectors, "a vector")
     sensor, c, values = spec.observations[at], settings.column, np.arange(settings.values, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""`previous_action` and `previous_reward`: what an agent did last (A14, M9), and earned, as one more sensor each."""
+"""`previous_action` and `previous_reward`: an agent's last action and its reward as one more sensor each."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from jaxrl.types import Action, BehaviorSpec
 
 
 def make_previous_action(spec: BehaviorSpec, settings: PreviousActionSettings) -> Connector:
-    """A vector [..., C + M]: the raw action of the agent's last decision, branches one-hot; zeros at first.
+    """Make the connector that adds the raw action of the agent's last decision, [..., C + M].
 
-    Raises ConnectorError where there is a sensor of that name.
+    Branches are one-hot; all zeros at first. Raises ConnectorError if there is a sensor of that name.
     """
     size = spec.action.continuous_size + spec.action.mask_size
 
@@ -31,9 +31,9 @@ def make_previous_action(spec: BehaviorSpec, settings: PreviousActionSettings) -
 
 
 def make_previous_reward(spec: BehaviorSpec, settings: PreviousRewardSettings) -> Connector:
-    """A vector [..., 1]: own and group reward of the agent's last decision, added up; 0 at first.
+    """Make the connector that adds the sum of own and group reward of the agent's last decision, [..., 1]; 0 at first.
 
-    As earlier connectors of the chain have left it. Raises ConnectorError where there is a sensor of that name.
+    The reward is as changed by earlier connectors. Raises ConnectorError if there is a sensor of that name.
     """
 
     def observe(state: State, obs: Obs, deciding: jax.Array) -> tuple[State, Obs]:

@@ -1,7 +1,7 @@
-"""Running mean and variance of numbers that come a few at a time, as `networks.normalizer` computes them.
+"""Running mean and variance of a stream of numbers, as `networks.normalizer` computes them.
 
-The count stops at `MOST`: from there on older numbers fade. Beyond it float32 could not tell one more row from none,
-and the variance would drift.
+The count stops at `MOST`, and older numbers fade from there on: float32 could not add one row to a larger count, and
+the variance would drift.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def init(size: int, *, rows: int = 0) -> Running:
 
 
 def update(state: Running, x: jax.Array, mask: jax.Array) -> Running:
-    """Take in x [..., F] where the mask [...] holds; what stands elsewhere is ignored, even NaN.
+    """Add x [..., F] to the statistics where the mask [...] holds; other elements are ignored, even NaN.
 
     Raises AssertionError for another F or another shape of the mask.
     """
@@ -46,5 +46,5 @@ def update(state: Running, x: jax.Array, mask: jax.Array) -> Running:
 
 
 def as_normalizer(state: Running) -> NormalizerState:
-    """The same mean and variance for `networks.normalizer`."""
+    """Convert the mean and variance to the state of `networks.normalizer`."""
     return NormalizerState(mean=state.mean, m2=state.variance, count=jnp.ones(()))

@@ -1,4 +1,4 @@
-"""Which sensors a connector changes, and specs with other sensors."""
+"""Select the sensors that a connector changes, and make specs with other sensors."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ _BRIGHTEST = 255.0
 
 
 def vectors(sensor: ObservationSpec) -> bool:
-    """Whether an observation of this sensor is a vector."""
+    """Return whether an observation of this sensor is a vector."""
     return len(sensor.shape) == 1
 
 
 def entities(sensor: ObservationSpec) -> bool:
-    """Whether it shows entities, of which those that are absent are all 0."""
+    """Return whether the sensor shows entities, of which absent ones are all 0."""
     return DimensionProperty.VARIABLE_SIZE in sensor.dimension_property
 
 
 def whole(sensor: ObservationSpec) -> bool:
-    """Whether its numbers are whole, as those of images in bytes."""
+    """Return whether the sensor's numbers are integers, as in byte images."""
     return np.issubdtype(np.dtype(sensor.dtype), np.integer)
 
 
 def as_floats(sensor: ObservationSpec, x: jax.Array) -> jax.Array:
-    """Float32, images in bytes as 0 to 1, which an ONNX file gets from Unity."""
+    """Convert observations to float32, byte images to 0 to 1 as Unity gives them to an ONNX file."""
     floats = jnp.asarray(x, jnp.float32)
     return floats / _BRIGHTEST if whole(sensor) else floats
 
 
 def chosen(spec: BehaviorSpec, names: Sequence[str] | None, fits: Kind, what: str) -> tuple[int, ...]:
-    """Indices of the sensors called `names`, or, where that is None, of all that fit.
+    """Return the indices of the sensors called `names`, or of all that fit if that is None.
 
-    Raises ConnectorError where a name is that of no sensor, one of these does not fit (`what` says what would, such as
-    "a vector"), or none is left.
+    Raises ConnectorError for a name of no sensor, for a sensor that does not fit (`what` says what would, such as "a
+    vector"), and if no sensor fits.
     """
     if names is None:
-        found = tuple(i for i, sensor in enumerate(spec.observations) if fits(sensor))
-        if not found:
+        indices = tuple(i for i, sensor in enumerate(spec.observations) if fits(sensor))
+        if not indices:
             raise ConnectorError(f"sensors: none of {_listed(spec)} is {what}: remove this connector")
-        return found
+        return indices
     return tuple(_index(spec, name, fits, what) for name in names)
 
 
@@ -64,17 +64,17 @@ def _listed(spec: BehaviorSpec) -> str:
 
 
 def replaced(spec: BehaviorSpec, sensors: dict[int, ObservationSpec]) -> BehaviorSpec:
-    """The spec with other sensors at some places."""
+    """Return the spec with other sensors at the indices in `sensors`."""
     return spec._replace(observations=tuple(sensors.get(i, sensor) for i, sensor in enumerate(spec.observations)))
 
 
 def vector(name: str, size: int, like: ObservationSpec | None = None) -> ObservationSpec:
-    """A vector of float32 numbers, of the type (such as a goal) of the sensor that it is made of."""
+    """Make the spec of a vector of float32 numbers, with the type (such as a goal) of the sensor `like`."""
     return ObservationSpec(name, (size,)) if like is None else ObservationSpec(name, (size,), (), like.observation_type)
 
 
 def with_sensor(spec: BehaviorSpec, sensor: ObservationSpec) -> BehaviorSpec:
-    """The spec with one sensor more, the last. Raises ConnectorError where another has its name."""
+    """Return the spec with the sensor as the last one. Raises ConnectorError if another has its name."""
     if any(sensor.name == other.name for other in spec.observations):
         raise ConnectorError(f"type: there is a sensor called {sensor.name} already: keep one of the two")
     return spec._replace(observations=(*spec.observations, sensor))

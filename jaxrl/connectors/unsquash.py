@@ -1,4 +1,4 @@
-"""`unsquash`: continuous actions from [-1, 1] to the range that the environment understands."""
+"""`unsquash`: scales continuous actions from [-1, 1] to the environment's range."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxrl.types import Action, BehaviorSpec
 
 
 def make_unsquash(spec: BehaviorSpec, settings: UnsquashSettings) -> Connector:
-    """a → low + (a + 1) / 2 · (high - low), dimension by dimension. Raises ConnectorError."""
+    """Make the connector a → low + (a + 1) / 2 · (high - low), dimension by dimension. Raises ConnectorError."""
     size = spec.action.continuous_size
     if not size:
         raise ConnectorError("type: the behavior has no continuous actions: remove this connector")
@@ -37,7 +37,7 @@ def make_unsquash(spec: BehaviorSpec, settings: UnsquashSettings) -> Connector:
 
 
 def _numbers(key: str, value: float | tuple[float, ...], size: int) -> np.ndarray:
-    """float32 [C]. Raises ConnectorError for another number of them."""
+    """Return one number for each continuous action, float32 [C]. Raises ConnectorError for another count."""
     if isinstance(value, tuple) and len(value) != size:
         raise ConnectorError(f"{key}: got {len(value)} numbers, expected {size}, one for each continuous action")
     return np.broadcast_to(np.asarray(value, np.float32), (size,))
