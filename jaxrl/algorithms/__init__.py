@@ -1,12 +1,12 @@
-"""The registry of algorithms: every value of `trainer_type`, in one line each, and one's own by name.
+"""The registry of algorithms: one line for every value of `trainer_type`, and users' own algorithms by name.
 
 A new algorithm is one file, `<name>.py` with its function `make_<name>`, and one line here, which names the class of
-its hyperparameters. One with hyperparameters of its own has that class in `hyperparameters.py`, not in its file: the
-command line reads them while environments start, before JAX is imported, and the file of an algorithm imports JAX.
+its hyperparameters. That class is in `hyperparameters.py`, not in the algorithm's file, which imports JAX: the command
+line reads hyperparameters while environments start, before JAX is imported.
 
-One's own stands anywhere: `trainer_type: my_file.py:make_x`, `my_package.module:make_x`, or a name that an installed
-package offers (`jaxrl.plugins`), where `make_x(spec, settings)` returns an `Algorithm`. `@trainer_type(...)` above it
-says what a line here says. It is imported when settings that name it are read, and JAX with it.
+A user's own algorithm may be anywhere: `trainer_type: my_file.py:make_x`, `my_package.module:make_x`, or a name that an
+installed package offers (`jaxrl.plugins`), where `make_x(spec, settings)` returns an `Algorithm`. `@trainer_type(...)`
+above it takes the place of a line here. It is imported, and JAX with it, when settings that name it are read.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ _AnyMake = TypeVar("_AnyMake", bound=Make)
 _MARK = "__jaxrl_trainer_type__"
 
 BUILT_IN = ("poca", "ppo", "mappo", "coma", "sac")
-"""Names of jaxrl's own, which no package can take."""
+"""Names of jaxrl's own algorithms, which no package can take."""
 
 
 class TrainerType(NamedTuple):
     """One value of `trainer_type`."""
 
     hyperparameters: type[Hyperparameters]
-    cooperative: bool = False  # the individual rewards of its mates are an agent's own
+    cooperative: bool = False  # the individual rewards of an agent's mates count as its own
 
 
 def trainer_type(
     *, hyperparameters: type[Hyperparameters] = PPOHyperparameters, cooperative: bool = False
 ) -> Callable[[_AnyMake], _AnyMake]:
-    """Say of a `make_x(spec, settings)` of one's own what `trainer_type: my_file.py:make_x` means.
+    """Declare a user's `make_x(spec, settings)` as an algorithm for `trainer_type: my_file.py:make_x`.
 
         @jaxrl.trainer_type(hyperparameters=MyHyperparameters)
         def make_mine(spec, settings): ...
@@ -74,9 +74,9 @@ def trainer_type(
 
 
 def _offered(name: object) -> bool:
-    """Whether it is one's own or of a package; raises OwnCodeError for a trainer that a plugin of ML-Agents offers.
+    """Return whether `name` is a user's own algorithm or one of a package. A name of jaxrl's own always means jaxrl's.
 
-    Where jaxrl and a package have the same name, it is jaxrl's.
+    Raises OwnCodeError for a trainer that a plugin of ML-Agents offers.
     """
     if offers(Kind.TRAINER, name):
         return True
@@ -91,10 +91,10 @@ def _offered(name: object) -> bool:
 
 
 def _own_function(name: str) -> Make:
-    found = load(Kind.TRAINER, name, where="trainer_type: ")
-    if not callable(found):
-        raise NotThereError(f"trainer_type: {name} is a {type(found).__name__}, expected a function (spec, settings)")
-    return cast(Make, found)
+    make = load(Kind.TRAINER, name, where="trainer_type: ")
+    if not callable(make):
+        raise NotThereError(f"trainer_type: {name} is a {type(make).__name__}, expected a function (spec, settings)")
+    return cast(Make, make)
 
 
 def _own_type(name: str) -> TrainerType:
@@ -112,7 +112,7 @@ TRAINER_TYPES: Mapping[str, TrainerType] = Registry(
     _offered,
     _own_type,
 )
-"""The registry. Everything else that lists algorithms is made of it."""
+"""The registry. All other lists of algorithms are derived from it."""
 
 HYPERPARAMETER_TYPES: Mapping[str, type[Hyperparameters]] = Registry(
     {name: entry.hyperparameters for name, entry in TRAINER_TYPES.items()},
@@ -127,23 +127,23 @@ ALGORITHMS: Mapping[str, Make] = Registry(
     _offered,
     lambda name: partial(import_module("jaxrl.algorithms.connected").make_own, name, _own_function(name)),
 )
-"""Functions that make an `Algorithm` for a behavior, by trainer type; JAX is imported when one is asked for."""
+"""Functions that make an `Algorithm` for a behavior, by trainer type; JAX is imported when one is looked up."""
 
 
 def make_algorithm(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    """The algorithm that `settings.trainer_type` names, one's own included, for agents with this spec.
+    """Make the algorithm that `settings.trainer_type` names for agents with this spec.
 
-    Raises OwnCodeError where an own one cannot be made.
+    Raises OwnCodeError for a user's own algorithm that cannot be made.
     """
     return ALGORITHMS[settings.trainer_type](spec, settings)
 
 
 def make_settings(trainer_type: str, **written: Any) -> BehaviorSettings:
-    """What a configuration file would give a behavior: `written` holds its keys, nested ones as dicts.
+    """Make a behavior's settings as from a configuration file with the keys in `written`, nested ones as dicts.
 
         make_settings("poca", max_steps=300_000, hyperparameters={"batch_size": 512})
 
-    `trainer_type`: poca, ppo, mappo, coma, sac, or one's own as `my_file.py:make_x`.
+    `trainer_type`: poca, ppo, mappo, coma, sac, or a user's own as `my_file.py:make_x`.
 
     Raises SettingsError, with all mistakes at once, or OwnCodeError.
     """

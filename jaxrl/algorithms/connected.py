@@ -1,7 +1,4 @@
-"""What settings put around every algorithm: connectors in front of it, a function between rollout and returns.
-
-Also around one of one's own, `trainer_type: my_file.py:make_x`.
-"""
+"""Wrap an algorithm, also a user's own, with the connectors and the `postprocess` function of its settings."""
 
 from __future__ import annotations
 
@@ -21,11 +18,11 @@ from jaxrl.types import BehaviorSpec
 
 
 def connected(make: Make) -> Make:
-    """`make` for what the environment shows, where it was for what the policy sees; the same without settings for it.
+    """Wrap `make`, which takes the policy's spec, to take the environment's spec, with connectors and `postprocess`.
 
-    The statistics of connectors are part of the policy. `postprocess` changes rollouts before they are stored. Raises
-    ConnectorError where connectors do not fit, JaxrlError where the function does not exist, SettingsError for
-    hyperparameters of another algorithm, and for demonstrations beside connectors of observations or actions.
+    The statistics of connectors are part of the policy. `postprocess` changes rollouts before they are stored. The
+    result raises ConnectorError for connectors that do not fit, JaxrlError if the function does not exist, and
+    SettingsError for hyperparameters of another algorithm or demonstrations beside connectors that change decisions.
     """
 
     @wraps(make)
@@ -54,9 +51,9 @@ def connected(make: Make) -> Make:
 
 
 def _refuse_foreign(name: str, settings: BehaviorSettings) -> None:
-    """Raise SettingsError where `make_<name>` is given hyperparameters that are not those of its algorithm."""
-    wanted, given = TRAINER_TYPES[name].hyperparameters, settings.hyperparameters
-    missing = [key for key in wanted.model_fields if not hasattr(given, key)]
+    """Raise SettingsError if `make_<name>` is given hyperparameters of another algorithm."""
+    wanted, hyper = TRAINER_TYPES[name].hyperparameters, settings.hyperparameters
+    missing = [key for key in wanted.model_fields if not hasattr(hyper, key)]
     if missing:
         raise SettingsError(
             f"hyperparameters: those of {settings.trainer_type} lack {', '.join(missing)}: "
@@ -66,7 +63,7 @@ def _refuse_foreign(name: str, settings: BehaviorSettings) -> None:
 
 
 def _refuse_demonstrations(chain: Chain, settings: BehaviorSettings) -> None:
-    """Raise SettingsError where a connector changes what demonstrations are compared with."""
+    """Raise SettingsError if a connector changes observations or actions that are compared with demonstrations."""
     used = "gail" in settings.reward_signals or settings.behavioral_cloning is not None
     for i, link in enumerate(chain.links if used else ()):
         if link.observe is not None or link.act is not None:
@@ -77,10 +74,10 @@ def _refuse_demonstrations(chain: Chain, settings: BehaviorSettings) -> None:
 
 
 def make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    """What `function` makes, with the connectors and the `postprocess` of the settings around it.
+    """Make the algorithm of a user's `function`, with the connectors and the `postprocess` of the settings around it.
 
-    The function is given the spec that the policy sees, and settings without those two: it may call `make_ppo` and the
-    like without having them twice.
+    The function gets the policy's spec, and settings without those two, so that it may call `make_ppo` and others
+    without applying them twice.
 
     Raises OwnCodeError if it raises or returns something else than an Algorithm that can be initialised.
     """
@@ -100,21 +97,21 @@ def make_own(name: str, function: Make, spec: BehaviorSpec, settings: BehaviorSe
             )
         return algorithm
 
-    make.__name__ = name  # which refusals begin with
+    make.__name__ = name  # error messages begin with it
     return connected(make)(spec, settings)
 
 
 def without_learning(algorithm: Algorithm) -> Algorithm:
-    """The same for evaluation: the statistics of its connectors stay as they are."""
+    """Return the algorithm for evaluation, in which the statistics of its connectors do not change."""
     if algorithm.connectors is None:
         return algorithm
     return algorithm._replace(connectors=frozen(algorithm.connectors))
 
 
 def deterministic(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    """As a behavior acts where nothing is left to chance: no noise, no statistics that move, no critic that remembers.
+    """Make the algorithm that acts without noise, changing statistics, and critic memory.
 
-    For `TrainState.policy` as it is.
+    It takes `TrainState.policy` as it is.
     """
     network = settings.network_settings.model_copy(update={"deterministic": True})
     plays = settings.model_copy(update={"network_settings": network, "behavioral_cloning": None})

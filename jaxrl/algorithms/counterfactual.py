@@ -1,6 +1,6 @@
-"""What MA-POCA (`poca.py`) and COMA (`coma.py`) share: all but the critic, which gives V and a baseline per member.
+"""Common parts of MA-POCA (`poca.py`) and COMA (`coma.py`): all but the critic, which gives V and a baseline of each.
 
-The advantage of member i is R − b_i, R the λ-return of V. What all policy-gradient algorithms do, stands in
+The advantage of member i is R − b_i, R the λ-return of V. Parts of all policy-gradient algorithms are in
 `policy_gradient.py`.
 """
 
@@ -37,15 +37,15 @@ from jaxrl.settings import BehaviorSettings
 from jaxrl.types import BehaviorSpec
 
 MAX_TEAM = "max_team"
-"""In the `own` of a state the largest team seen so far, where the critic looks at it."""
+"""Key of the largest team size so far in `TrainState.own`, for critics that use it."""
 NO_SIZE = np.float32(1.0)
-"""The same where it does not."""
+"""Team size for critics that do not use it."""
 
 
 def parts_with(
     critic: TeamCritic | JointCritic, spec: BehaviorSpec, settings: BehaviorSettings, shared: SharedCritic
 ) -> Parts:
-    """Networks, value and baselines, advantage and loss, with this critic of the whole team."""
+    """Make networks, value and baselines, advantage and loss, with this critic of the whole team."""
     shape = settings.network_settings
     actor = actor_of(spec, shape, settings.places)  # sees its agent's own observation alone
 
@@ -56,7 +56,7 @@ def parts_with(
         return {"actor": actor.init(actor_key, no_obs(spec), first), "critic": of_critic}, key
 
     def estimates(params: Groups, seen: Seen, own: Any) -> tuple[jax.Array, jax.Array]:
-        """V of the team, as that of each member, and b_i of each, [..., A, R]."""
+        """Compute V of the team for each member, and b_i of each, [..., A, R]."""
         team = seen.obs, actions.one_hot(seen.action, spec.action), seen.present
         size = own.get(MAX_TEAM, NO_SIZE)
         value, baseline = applied(critic)(params["critic"], *team, size, seen.memory_of("critic"))
@@ -66,7 +66,7 @@ def parts_with(
     def terms(
         params: Groups, batch: Batch, now: Now, value: jax.Array, baseline: jax.Array
     ) -> tuple[jax.Array, Metrics]:
-        """policy + 0.5 · (value + 0.5 · baseline) − β · entropy over a minibatch of team states [N, A, ...]."""
+        """Compute policy + 0.5 · (value + 0.5 · baseline) − β · entropy of a minibatch of team states [N, A, ...]."""
         dist = applied(actor)(params["actor"], batch.obs, batch.seen.memory_of("actor"))
         policy_loss, entropy, metrics = policy_terms(dist, batch, spec, now.epsilon)
         value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
@@ -76,7 +76,7 @@ def parts_with(
 
     def critic_step(params: Groups, seen: Seen) -> jax.Array:
         team = seen.obs, actions.one_hot(seen.action, spec.action), seen.present
-        step = applied(critic, type(critic).step)  # the size of the team joins after the memory: any will do
+        step = applied(critic, type(critic).step)  # the memory does not depend on the team size: any will do
         return step(params, *team, NO_SIZE, seen.memory_of("critic"))[1]
 
     return Parts(

@@ -1,4 +1,4 @@
-"""Hyperparameters of each algorithm, under ML-Agents' names; `jaxrl.algorithms` says whose they are. No JAX here."""
+"""Hyperparameters of each algorithm, under ML-Agents' names; `jaxrl.algorithms` registers them. No JAX here."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class POCAHyperparameters(TeamHyperparameters):
     )
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """Policies have to be counted, and the critic takes teams of any size."""
+        """Yield an error if `team_capacity` is missing without `share_policy`, or written with it."""
         if not self.share_policy and self.team_capacity is None:
             yield ("team_capacity",), "this key is required with share_policy: false: the members of a team"
         if self.share_policy and self.team_capacity is not None:
@@ -139,7 +139,7 @@ class SACHyperparameters(Hyperparameters):
     )
 
     def conflicts(self) -> Iterator[tuple[Location, str]]:
-        """A minibatch is drawn from what is held."""
+        """Yield an error if `batch_size` exceeds `buffer_size`."""
         if self.batch_size > self.buffer_size:
             text = f"got {self.batch_size}, expected at most hyperparameters.buffer_size, which is {self.buffer_size}"
             yield ("batch_size",), text

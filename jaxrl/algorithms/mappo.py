@@ -3,12 +3,12 @@
 A row holds a team. The actor sees an agent's own observation; the critic is a fully connected network over the
 observations of all members, with a place for each of `team_capacity` (absent ones: zeros and a flag, see
 `networks.joint`). V is computed once per team state and shared by its members. Each member has its own reward and the
-group's, as in PPO (what an ended member gets of the group's: `rewards/extrinsic.py`), so the advantage of member i is
+group's, as in PPO (for the group reward of an ended member see `rewards/extrinsic.py`), so the advantage of member i is
 R_i − V, GAE with a shared value; the loss is PPO's. The return of a member that ends while its team lives goes on along
-the mean return of the members that live on (`posthumous_credit: value`: restarts from the team's next value). What all
-share stands in `policy_gradient.py`.
+the mean return of the members that live on (`posthumous_credit: value`: restarts from the team's next value). Parts of
+all policy-gradient algorithms are in `policy_gradient.py`.
 
-Different from the paper on purpose: what ML-Agents' PPO does stays (initialisation, one normaliser for actor and
+Different from the paper on purpose: details are those of ML-Agents' PPO (initialisation, one normaliser for actor and
 critic, ratios per action column, the value loss without clip, no gradient clipping), and the value is not normalised.
 """
 
@@ -48,7 +48,7 @@ from jaxrl.types import BehaviorSpec
 
 @connected
 def make_mappo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    """MAPPO for one behavior.
+    """Make MAPPO for one behavior.
 
     `learn` raises `networks.joint.TeamCapacityError` for rows with more members than `team_capacity`.
     """
@@ -56,7 +56,7 @@ def make_mappo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
 
 
 def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
-    """The policy of one agent, the value of its team, and the loss."""
+    """Make the policy of one agent, the value of its team, and the loss."""
     signals, shape = tuple(settings.reward_signals), settings.network_settings
     actor = actor_of(spec, shape, settings.places)
     critic = JointValue(spec, shape, signals, settings.hyperparameters.team_capacity)
@@ -69,12 +69,12 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         return {"actor": actor.init(actor_key, obs, first), "critic": of_critic}, key
 
     def estimates(params: Groups, seen: Seen, _: Any) -> tuple[jax.Array, None]:
-        """V of the team as that of each member, [..., A, R]."""
+        """Compute V of the team for each member, [..., A, R]."""
         value = applied(critic)(params["critic"], seen.obs, seen.present, seen.memory_of("critic"))
         return of_each_member(value, seen.present), None
 
     def terms(params: Groups, batch: Batch, now: Now, value: jax.Array, _: Any) -> tuple[jax.Array, Metrics]:
-        """policy + 0.5 · value − β · entropy over a minibatch of team states [N, A, ...]."""
+        """Compute policy + 0.5 · value − β · entropy of a minibatch of team states [N, A, ...]."""
         dist = applied(actor)(params["actor"], batch.obs, batch.seen.memory_of("actor"))
         policy_loss, entropy, metrics = policy_terms(dist, batch, spec, now.epsilon)
         value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
@@ -101,17 +101,17 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     )
 
 
-# One critic of several behaviors (`team.py`): each has its encoder and its places, the first one all else as well
+# One critic of several behaviors (`team.py`): each has its encoder and its places, the first all other parts as well
 
 
 def critic_of(parts: Parts) -> JointValue:
-    """The critic of a behavior that is on its own."""
+    """Make the critic of a behavior that learns alone."""
     signals, capacity = tuple(parts.settings.reward_signals), parts.settings.hyperparameters.team_capacity
     return JointValue(parts.spec, parts.settings.network_settings, signals, capacity)
 
 
 def shared_init(team: Mapping[str, Parts], name: str, key: jax.Array) -> Params:
-    """What one behavior keeps of the critic. The key is consumed."""
+    """Make the critic parameters that behavior `name` holds. The key is consumed."""
     first, *others = team
     seen = no_obs(team[name].spec), jnp.ones((1, 1), bool)
     if name != first:
@@ -122,16 +122,16 @@ def shared_init(team: Mapping[str, Parts], name: str, key: jax.Array) -> Params:
 
 
 def places_of(parts: Parts) -> int:
-    """Numbers of a behavior's places in the critic of its team."""
+    """Return the width of a behavior's places in the critic of its team."""
     seen = no_obs(parts.spec), jnp.ones((1, 1), bool)
-    made = partial(critic_of(parts).init_with_output, method=JointValue.places)
-    return jax.eval_shape(lambda: made(jax.random.key(0), *seen)[0]).shape[-1]
+    encode = partial(critic_of(parts).init_with_output, method=JointValue.places)
+    return jax.eval_shape(lambda: encode(jax.random.key(0), *seen)[0]).shape[-1]
 
 
 def shared_judge(
     team: Mapping[str, Parts], params: Mapping[str, Groups], seen: Mapping[str, Seen], _: Any
 ) -> tuple[jax.Array, None, Any]:
-    """V of the whole team, as that of each member, [..., A, R], A being the members of all; memory."""
+    """Compute V of the whole team for each member, [..., A, R] over the members of all behaviors; memory."""
     places = [
         applied(critic_of(parts), JointValue.places)(params[name]["critic"], seen[name].obs, seen[name].present)
         for name, parts in team.items()
@@ -140,5 +140,5 @@ def shared_judge(
     first = next(iter(team))
     judge = applied(critic_of(team[first]), JointValue.judge)
     memory = of_all((seen[name].memory_of("critic") for name in team), present.ndim - 1)
-    value, after = judge(params[first]["critic"], jnp.concatenate(places, axis=-1), present, memory)
-    return of_each_member(value, present), None, after
+    value, new_memory = judge(params[first]["critic"], jnp.concatenate(places, axis=-1), present, memory)
+    return of_each_member(value, present), None, new_memory

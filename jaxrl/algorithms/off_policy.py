@@ -1,7 +1,7 @@
-"""What algorithms that learn from a replay share: what is held, what decisions pay for, and a turn of updates.
+"""Common parts of algorithms that learn from a replay: its storage, the count of decisions, and rounds of updates.
 
-An algorithm's own file gives networks, losses and one update. Decisions are counted as they come (`counted`), each pays
-for 1 / `steps_per_update` of an update, and a turn makes as many as are paid (`turn`): their number is traced, so that
+An algorithm's own file gives networks, losses and one update. Decisions are counted as they come (`counted`), each
+allows 1 / `steps_per_update` of an update, and `turn` makes the updates that are due. Their number is traced, so that
 nothing is compiled again.
 """
 
@@ -24,17 +24,17 @@ from jaxrl.settings.networks import MemorySettings
 from jaxrl.types import BehaviorSpec
 
 COLLECTED = 64
-"""Decisions from one turn of updates to the next, at least. ML-Agents waits for trajectories of `time_horizon`."""
+"""Least number of decisions between rounds of updates. ML-Agents waits for trajectories of `time_horizon`."""
 
 ROWS = 16
-"""With memory, sequences from one turn to the next: of more agents at once, each leaves shorter ones."""
+"""Sequences between rounds of updates, with memory. With more agents at once each leaves shorter sequences."""
 
 Learner = TypeVar("Learner")
-"""What moves with an update: a pytree."""
+"""State that an update changes: a pytree."""
 
 
 class ReplayHyperparameters(Protocol):
-    """What is read of an algorithm's hyperparameters."""
+    """Hyperparameters that this module reads."""
 
     batch_size: int
     buffer_size: int
@@ -44,9 +44,7 @@ class ReplayHyperparameters(Protocol):
 
 
 def collect_size(hyper: ReplayHyperparameters, memory: MemorySettings | None) -> int:
-    """Decisions from one turn to the next. Where runs of one program differ in `steps_per_update`, it is traced here:
-    how much they collect was read of the settings before.
-    """
+    """Return the decisions between rounds of updates. Sizes are static: a traced `steps_per_update` is ignored."""
     least, paying = COLLECTED if memory is None else ROWS * memory.sequence_length, hyper.steps_per_update
     return least if isinstance(paying, jax.Array) else max(least, math.ceil(paying))
 
@@ -54,7 +52,7 @@ def collect_size(hyper: ReplayHyperparameters, memory: MemorySettings | None) ->
 def storage_of(
     spec: BehaviorSpec, hyper: ReplayHyperparameters, memory: MemorySettings | None, memories: Extras = ()
 ) -> Storage:
-    """The replay: single transitions; with memory, sequences of them and the `memories` before each."""
+    """Make the replay of single transitions; with memory of sequences and the `memories` before each."""
     if memory is None:
         length, empty = 1, partial(replays.empty, spec, hyper.buffer_size)
         add, sample = replays.add, replays.sample
@@ -73,16 +71,16 @@ def storage_of(
 
 
 def _can_sample(hyper: ReplayHyperparameters, minibatch: int, store: Any, counts: Counts) -> Any:
-    """An update is paid for, and a minibatch is there, also where a resumed run began with nothing.
+    """Return whether an update is due and a minibatch is stored, also after a resume with an empty replay.
 
-    A first turn without an update would tell zeros of it.
+    A first round without an update would report zeros as its metrics.
     """
     there = (replays.held(store) >= minibatch) | (counts.fresh >= hyper.batch_size)
     return (counts.total >= hyper.buffer_init_steps + hyper.steps_per_update) & there
 
 
 def counted(hyper: ReplayHyperparameters, state: TrainState, rollout: Rollout) -> TrainState:
-    """`own["fresh"]` grows by the decisions of a rollout that pay: those before `buffer_init_steps` do not."""
+    """Add the decisions of a rollout to `own["fresh"]`, without those before `buffer_init_steps`."""
     step = state.step + rollout.acted.sum(dtype=jnp.int32)
     fresh = state.own["fresh"] + jnp.maximum(step - jnp.maximum(state.step, hyper.buffer_init_steps), 0)
     return state.replace(own={**state.own, "fresh": fresh})
@@ -96,26 +94,26 @@ def turn(
     draw: Callable[[jax.Array], Transitions],
     key_of: Callable[[jax.Array], jax.Array],
 ) -> tuple[Learner, jax.Array, Metrics]:
-    """As many updates as are owed.
+    """Run the updates that are due.
 
     Args:
-      update: (learner, minibatch, key) → the learner after it, and what is told of it.
+      update: (learner, minibatch, key) → (new learner, metrics).
       learner: a pytree.
-      owed: float32 [], updates that decisions have paid for.
-      last: what was told of the turn before.
+      owed: float32 [], updates that are due.
+      last: metrics of the last round.
       draw: (key) → a minibatch.
-      key_of: (number of the update in this turn, int32 []) → its key.
+      key_of: (number of the update in this round, int32 []) → its key.
 
     Returns:
-      The learner, what is still owed (less than one), and the means over these updates; where none was due, `last`.
+      The learner, the rest of `owed` (less than one), and the mean metrics of these updates; `last` without updates.
     """
     count = jnp.floor(owed).astype(jnp.int32)
 
-    def one(number: jax.Array, carry: tuple[Learner, Metrics]) -> tuple[Learner, Metrics]:
+    def add_update(number: jax.Array, carry: tuple[Learner, Metrics]) -> tuple[Learner, Metrics]:
         drawn, noise = jax.random.split(key_of(number))
-        after, told = update(carry[0], draw(drawn), noise)
-        return after, jax.tree.map(jnp.add, carry[1], told)
+        new_learner, metrics = update(carry[0], draw(drawn), noise)
+        return new_learner, jax.tree.map(jnp.add, carry[1], metrics)
 
-    learner, sums = jax.lax.fori_loop(0, count, one, (learner, jax.tree.map(jnp.zeros_like, last)))
+    learner, sums = jax.lax.fori_loop(0, count, add_update, (learner, jax.tree.map(jnp.zeros_like, last)))
     told = jax.tree.map(lambda x, before: jnp.where(count > 0, x / jnp.maximum(count, 1), before), sums, last)
     return learner, owed - count.astype(jnp.float32), told

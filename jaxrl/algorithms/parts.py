@@ -1,6 +1,6 @@
-"""What a policy-gradient algorithm says of itself: networks, estimates of value and baseline, advantage and loss.
+"""Parts of a policy-gradient algorithm: networks, estimates of value and baseline, advantage and loss.
 
-Functions raise AssertionError where shapes differ from those named, so that nothing broadcasts by accident.
+Functions raise AssertionError for other shapes than documented, so that nothing broadcasts by accident.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action, BehaviorSpec
 
 Groups = dict[str, Params]
-"""Parameters by group: those of "actor" and "critic" have places of their own in a TrainState."""
+"""Parameters by group. "actor" and "critic" are fields of a TrainState, other groups are in its `own`."""
 
 
 class Seen(NamedTuple):
-    """What critics may look at: states [..., A, *], of a rollout or, as a part of a `Batch`, of a minibatch."""
+    """Inputs of critics: states [..., A, *] of a rollout or, as a part of a `Batch`, of a minibatch."""
 
     obs: tuple[jax.Array, ...]  # normalised, 0 where absent
     action: Action
     present: jax.Array  # bool [..., A]
-    memory: Any  # by network; () without memory
+    memory: Any  # memories by network; () without memory
 
     def memory_of(self, network: str) -> Any:
-        """That of one network."""
+        """Return the memory of one network."""
         return part(self.memory, network)
 
 
@@ -55,36 +55,36 @@ class Batch(NamedTuple):
     acted: jax.Array  # bool [N, A], trained on
     advantage: jax.Array  # float32 [N, A], normalised over the whole batch
     returns: jax.Array  # float32 [N, A, R], target of value and baseline
-    baseline: jax.Array  # float32 [N, A, R], estimate before the update; [N, A, 0] where it is the value
+    baseline: jax.Array  # float32 [N, A, R], estimate before the update; [N, A, 0] if the baseline is the value
     memory: Any = ()  # `Sequences` of the memories by network; then N, A above are N sequences of L states: N, L, A
-    inputs: Any = ()  # by added loss, what it has asked for
-    transitions: Any = ()  # what reward signals see that learn from minibatches; () without such
+    inputs: Any = ()  # inputs of each added loss by its name
+    transitions: Any = ()  # transitions for reward signals that learn from minibatches; () without such signals
 
     @property
     def seen(self) -> Seen:
-        """What critics look at."""
+        """Inputs of critics."""
         return Seen(self.obs, self.action, self.present, self.memory)
 
 
 class Now(NamedTuple):
-    """What a loss knows beside parameters and minibatch."""
+    """Inputs of a loss beside parameters and minibatch."""
 
     learning_rate: jax.Array
     epsilon: jax.Array
     beta: jax.Array
-    own: Any = ()  # the algorithm's part of the TrainState
-    key: Any = None  # another one for each minibatch
+    own: Any = ()  # `TrainState.own`, the algorithm's private state
+    key: Any = None  # a different key for each minibatch
 
 
 Loss = Callable[[Groups, Batch, Now], tuple[jax.Array, Metrics]]
 """(parameters by group, minibatch, now) → (scalar to minimise, metrics)."""
 
 
-@dataclass(frozen=True)  # and no tuple: JAX keeps what it has traced by weak references to functions
+@dataclass(frozen=True)  # no tuple: JAX's tracing cache needs weak references to functions
 class Judged:
-    """A loss of what a critic estimates, for which a team of several behaviors puts what its own critic does.
+    """A loss of a critic's estimates. A team of several behaviors replaces the estimates by those of its critic.
 
-    estimates: as that of `Parts`.
+    estimates: as in `Parts`.
     terms:     (parameters by group, minibatch, now, V, b) → scalar to minimise, metrics.
     """
 
@@ -92,18 +92,18 @@ class Judged:
     terms: Callable[..., tuple[jax.Array, Metrics]]
 
     def __call__(self, params: Groups, batch: Batch, now: Now) -> tuple[jax.Array, Metrics]:
-        """As any `Loss`."""
+        """Compute the loss, as any `Loss`."""
         return self.terms(params, batch, now, *self.estimates(params, batch.seen, now.own))
 
 
 class SharedCritic(NamedTuple):
-    """How behaviors of different specs have one critic (`team.py`). `team`: the `Parts` of all, by name, in order.
+    """One critic of behaviors of different specs (`team.py`). `team`: the `Parts` of all, by name, in order.
 
-    init:      (team, name, key) → what behavior `name` keeps of the critic: of the first one also all that is shared,
-               of the others what reads their own members. The key is consumed.
-    judge:     (team, parameters by name and group, `Seen` by name, own of the first one) → V and b, each [..., A, R],
-               whose A are the members of all, one behavior after the other, b None where the baseline is V; and what
-               the critic remembers of each after it, [..., A, *], () without memory.
+    init:      (team, name, key) → the critic parameters of behavior `name`: those that read its own members, and for
+               the first behavior also the shared ones. The key is consumed.
+    judge:     (team, parameters by name and group, `Seen` by name, `own` of the first behavior) → V and b, each
+               [..., A, R] with the members of all behaviors in order, b None if the baseline is V; and the critic's
+               new memory of each member, [..., A, *], () without memory.
     """
 
     init: Callable[[Mapping[str, Any], str, jax.Array], Params]
@@ -111,11 +111,11 @@ class SharedCritic(NamedTuple):
 
 
 class AddedLoss(NamedTuple):
-    """A loss beside the algorithm's own, over the same minibatches.
+    """An additional loss over the algorithm's minibatches.
 
-    loss:   as any; `batch.inputs[name]` is what `inputs` gave.
-    init:   (key) → parameters of its own, which are the group of its name; the key is consumed. None: it has none.
-    inputs: (TrainState, Rollout) → what it needs of the rollout beside a `Batch`, a pytree of [T, B, A, ...].
+    loss:   as any loss; `batch.inputs[name]` is the result of `inputs`.
+    init:   (key) → its parameters, which are the group of its name; the key is consumed. None: it has no parameters.
+    inputs: (TrainState, Rollout) → its inputs beside a `Batch`, a pytree of [T, B, A, ...].
     """
 
     loss: Loss
@@ -124,16 +124,16 @@ class AddedLoss(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """A policy-gradient algorithm for one behavior: what its own file says of it.
+    """A policy-gradient algorithm for one behavior, as its file defines it.
 
     init:        (key) → fresh parameters, and a key for the rest; the key is consumed.
     actor:       (params["actor"], obs, memory or `Sequences` or ()) → distribution.
-    step:        the same for one decision, with the memory after it.
-    critic_step: (params["critic"], Seen) → the critic's memory after the decision. None: it remembers nothing.
+    step:        (params["actor"], obs, memory or ()) → distribution of one decision, new memory.
+    critic_step: (params["critic"], Seen) → the critic's memory after the decision. None: it has no memory.
     estimates:   (params, Seen, own) → V and b, each [..., A, R]. b None: the baseline is V.
-    loss:        what is minimised, with all its coefficients.
+    loss:        the loss to minimise, with all its coefficients.
     advantage:   (returns, V, b, Rollout) → [T, B, A, R].
-    watch:       (own, Rollout) → own, the algorithm's part of the state, brought up to date before anything else.
+    watch:       (own, Rollout) → own, the algorithm's private state, updated before all else.
     """
 
     spec: BehaviorSpec
@@ -144,19 +144,19 @@ class Parts(NamedTuple):
     critic_step: Callable[[Params, Seen], Any] | None
     estimates: Callable[[Groups, Seen, Any], tuple[jax.Array, jax.Array | None]]
     loss: Loss
-    cooperative: bool  # rewards of an agent's mates are its own
+    cooperative: bool  # rewards of an agent's mates count as its own
     team_rows: bool  # rows hold whole teams, or single agents
-    memories: Mapping[str, tuple[int, ...]]  # by network that remembers: axes of a memory before that of its numbers
+    memories: Mapping[str, tuple[int, ...]]  # by network with memory: leading axes of a memory before its numbers
     chunk: int = 4096  # members per pass of the critic over a rollout
     advantage: Callable[..., jax.Array] = lambda returns, value, baseline, rollout: returns - baseline
-    own: Mapping[str, Any] = {}  # the algorithm's part of a fresh state
+    own: Mapping[str, Any] = {}  # the algorithm's private state at the start
     watch: Callable[[Any, Rollout], Any] = lambda own, rollout: own
     added: Mapping[str, AddedLoss] = {}
-    network: PolicyNetwork | None = None  # what acts as a file has it; None: jaxrl's `Actor`
-    optimizers: Mapping[str, optax.GradientTransformation] = {}  # by group; of the others `ADAM`
-    cloning: Cloning | None = None  # beside all that; `make` binds it
+    network: PolicyNetwork | None = None  # form of the policy in a file; None: jaxrl's `Actor`
+    optimizers: Mapping[str, optax.GradientTransformation] = {}  # by group; `ADAM` for other groups
+    cloning: Cloning | None = None  # behavioral cloning, bound by `make`
     posthumous: bool = False  # the return of a member that ended goes on along its team, not from V alone
-    places: int | None = None  # of a team whose members have a policy each; None: they share one
+    places: int | None = None  # places of a team whose members have separate policies; None: they share one
     shared: SharedCritic | None = None  # None: it has no critic that other behaviors could share
 
     def __eq__(self, other: object) -> bool:
@@ -167,12 +167,12 @@ class Parts(NamedTuple):
 
 
 def applied(module: nn.Module, method: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """`module.apply` as (params, *inputs) → outputs; flax's own type also covers mutable collections, used nowhere."""
+    """Return `module.apply` as (params, *inputs) → outputs. Its type in flax includes mutable collections, not used."""
     return partial(module.apply, method=method)
 
 
 def of_each_member(value: jax.Array, present: jax.Array) -> jax.Array:
-    """V of a team [..., R] as that of each member, [..., A, R], which it is with memory already."""
+    """Broadcast V of a team [..., R] to its members, [..., A, R]; with memory it has that shape already."""
     if value.ndim > present.ndim:
         return value
     chex.assert_shape(value, (*present.shape[:-1], None))
@@ -182,7 +182,7 @@ def of_each_member(value: jax.Array, present: jax.Array) -> jax.Array:
 def policy_terms(
     dist: ActionDistribution, batch: Batch, spec: BehaviorSpec, epsilon: jax.Array
 ) -> tuple[jax.Array, jax.Array, Metrics]:
-    """The clipped policy loss of a minibatch and the entropy, means over who acted; and what is told of both."""
+    """Compute the clipped policy loss and the entropy of a minibatch, means over acted members; and their metrics."""
     log_prob = actions.log_prob(dist, batch.action, batch.action_mask, spec.action)
     entropy = losses.masked_mean(actions.entropy(dist, batch.action_mask, spec.action), batch.acted)
     policy_loss = losses.clipped_policy_loss(log_prob, batch.log_prob, batch.advantage, batch.acted, epsilon)
@@ -191,6 +191,6 @@ def policy_terms(
 
 
 def groups_of(parts: Parts, state: TrainState) -> Groups:
-    """All parameters that learn."""
-    added = {name: state.own[name] for name, one in parts.added.items() if one.init is not None}
+    """Return all trained parameters by group."""
+    added = {name: state.own[name] for name, loss in parts.added.items() if loss.init is not None}
     return {"actor": state.policy.params, "critic": state.critic, **added}

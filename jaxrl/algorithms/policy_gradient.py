@@ -1,8 +1,8 @@
-"""What policy-gradient algorithms share: how they begin, act, and learn from a rollout.
+"""Functions that all policy-gradient algorithms share: to initialise, act, and learn from a rollout.
 
 An algorithm's own file gives its `Parts` (`parts.py`): networks, credit, baseline and loss. PPO and MAPPO are the case
-in which the baseline is the value itself. What happens to a rollout stands in `preparing.py`, what is learned from its
-minibatches in `updating.py`.
+in which the baseline is the value itself. `preparing.py` turns a rollout into a batch, `updating.py` learns from its
+minibatches.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from jaxrl.settings import BehaviorSettings
 from jaxrl.types import Action, BehaviorSpec
 
 CLONING = "behavioral_cloning"
-"""Its place in `TrainState.own`."""
+"""Key of the state of cloning in `TrainState.own`."""
 
 
 NEWEST_ROLLOUT = Storage(
     init=lambda: (),
     add=lambda _, rollout: rollout,
-    can_sample=lambda *_: True,  # with what is not learned from at once nothing could be done later
+    can_sample=lambda *_: True,  # a rollout is learned from at once or never
     sample=lambda rollout, _: rollout,
     kept=lambda _: (),
 )
-"""What on-policy algorithms keep between two updates: nothing but what they learn from next."""
+"""Storage of on-policy algorithms: the rollout that they learn from next."""
 
 
 def make(parts: Parts) -> Algorithm:
-    """The algorithm. Rollouts reach its parts with zeros in every cell that their masks leave out."""
+    """Make the algorithm. Its parts get rollouts with zeros in every masked cell."""
     spec, settings = parts.spec, parts.settings
     memory, signals = settings.network_settings.memory, partial(bind, spec, settings, actions.to_environment)
-    if not settings.network_settings.deterministic:  # who leaves nothing to chance is there to be looked at
-        bound = signals()  # once: a maker may read files, and outside of all traces
+    if not settings.network_settings.deterministic:  # deterministic algorithms only act and need no signals
+        bound = signals()  # bound once and outside of all traces: a maker may read files
         signals = lambda: bound  # noqa: E731
     copied = Copied(parts.actor, actions.drawn, actions.from_environment)
     parts = parts._replace(cloning=bind_cloning(spec, settings, copied))
@@ -76,7 +76,7 @@ def make(parts: Parts) -> Algorithm:
 def signal_rewards(
     settings: BehaviorSettings, signals: Callable[[], Signals], *, cooperative: bool
 ) -> SignalRewards | None:
-    """`Algorithm.signal_rewards` of what `bind` gives."""
+    """Make `Algorithm.signal_rewards` of bound signals; None if there is only the environment's reward."""
     names = tuple(name for name in settings.reward_signals if name != "extrinsic")
 
     def told(state: TrainState, rollout: Rollout) -> dict[str, jax.Array]:
@@ -86,23 +86,23 @@ def signal_rewards(
 
 
 def no_obs(spec: BehaviorSpec) -> tuple[jax.Array, ...]:
-    """Observations of one member of one team, all zero: what networks are initialised with."""
+    """Make the observations of one member of one team, all zero, with which networks are initialised."""
     return tuple(jnp.zeros((1, 1, *sensor.shape), sensor.dtype) for sensor in spec.observations)
 
 
 def one_member(spec: BehaviorSpec) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array]:
-    """Its observations, encoded action, and that it is there: what the critic of a team is initialised with."""
+    """Make observations, encoded action and presence of one member, with which the critic of a team is initialised."""
     encoding = jnp.zeros((1, 1, spec.action.continuous_size + spec.action.mask_size), jnp.float32)
     return no_obs(spec), encoding, jnp.ones((1, 1), bool)
 
 
 def init_state(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
-    """A fresh learner. The key is consumed."""
+    """Make the state of a fresh learner. The key is consumed."""
     params, key = parts.init(key)
     added = {
-        name: one.init(jax.random.fold_in(jax.random.fold_in(key, DRAWN), i))
-        for i, (name, one) in enumerate(parts.added.items())
-        if one.init is not None
+        name: loss.init(jax.random.fold_in(jax.random.fold_in(key, DRAWN), i))
+        for i, (name, loss) in enumerate(parts.added.items())
+        if loss.init is not None
     }
     cloned = {} if parts.cloning is None else {CLONING: parts.cloning.init(params["actor"])}
     return TrainState(
@@ -122,27 +122,27 @@ def init_state(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
 def act(
     parts: Parts, state: PolicyState, obs: tuple[jax.Array, ...], action_mask: jax.Array, carry: Any, key: jax.Array
 ) -> Decision:
-    """Choose an action for every member and note its log-probabilities per column.
+    """Choose an action for every member, with its log-probabilities per column.
 
     key: consumed, or what `actions.noise` drew from it; obs: [..., A, *shape]; action_mask: bool [..., A, M].
     """
     spec = parts.spec
     chex.assert_axis_dimension(action_mask, -1, spec.action.mask_size)
     chex.assert_shape(obs, [(*action_mask.shape[:-1], *sensor.shape) for sensor in spec.observations])
-    dist, after = parts.step(state.params, normalizer.normalize_all(state.normalizer, obs), part(carry, "actor"))
+    dist, new_memory = parts.step(state.params, normalizer.normalize_all(state.normalizer, obs), part(carry, "actor"))
     if parts.settings.network_settings.deterministic:
         action = actions.mode(dist, action_mask, spec.action)
     else:
         action = actions.sample(key, dist, action_mask, spec.action)
     log_prob = actions.log_prob(dist, action, action_mask, spec.action)
-    carry = {**carry, "actor": after} if carry else ()
+    carry = {**carry, "actor": new_memory} if carry else ()
     return Decision(action=action, sent=actions.to_environment(action), extras={"log_prob": log_prob}, carry=carry)
 
 
 def score_action(
     parts: Parts, state: PolicyState, obs: tuple[jax.Array, ...], action_mask: jax.Array, carry: Any, action: Action
 ) -> tuple[Action, dict[str, jax.Array]]:
-    """An action that somebody else took, as if this policy had drawn it: raw, with its log-probabilities.
+    """Return the raw action and its log-probabilities for an action that this policy did not choose.
 
     obs: [..., A, *shape]; action_mask: bool [..., A, M]; action, as the environment has it: [..., A, C], [..., A, D].
     """
@@ -154,23 +154,23 @@ def score_action(
 def critic_step(
     parts: Parts, state: PolicyState, obs: tuple[jax.Array, ...], present: jax.Array, decision: Decision
 ) -> dict[str, Any]:
-    """The memory after a decision, that of the critic too."""
+    """Return the memories after a decision, including the critic's."""
     shown = normalizer.normalize_all(state.normalizer, obs)
     assert parts.critic_step is not None
-    after = parts.critic_step(state.critic, Seen(shown, decision.action, present, decision.carry))
-    return {**decision.carry, "critic": after}
+    new_memory = parts.critic_step(state.critic, Seen(shown, decision.action, present, decision.carry))
+    return {**decision.carry, "critic": new_memory}
 
 
 def learn(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
-    """One update: values, baselines, returns and advantages, then all epochs and minibatches."""
+    """Run one update: values, baselines, returns and advantages, then all epochs and minibatches."""
     state, batch, of_values = prepare(parts, signals, state, rollout)
     state, metrics = update(parts, state, batch, signals)
-    state, told = after_update(parts, signals, state, rollout)
-    return state, of_values | metrics | told
+    state, more_metrics = after_update(parts, signals, state, rollout)
+    return state, of_values | metrics | more_metrics
 
 
 def after_update(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
-    """What learns once the policy has: clones, and reward signals from the whole rollout."""
+    """Run the learning that follows the policy's: cloning, and reward signals from the whole rollout."""
     metrics: Metrics = {}
     if parts.cloning is not None:
         state, metrics = with_clones(parts.cloning, state, state.key)
@@ -179,7 +179,7 @@ def after_update(parts: Parts, signals: Signals, state: TrainState, rollout: Rol
 
 
 def with_clones(cloning: Cloning, state: TrainState, key: jax.Array) -> tuple[TrainState, Metrics]:
-    """The policy after a turn of cloning. The key may be used further."""
+    """Run one update of cloning. The key may be used further."""
     policy = state.policy
     kept, params, loss = cloning.learn(state.own[CLONING], policy.params, policy.normalizer, state.step, key)
     state = state.replace(policy=policy.replace(params=params), own={**state.own, CLONING: kept})
@@ -187,13 +187,13 @@ def with_clones(cloning: Cloning, state: TrainState, key: jax.Array) -> tuple[Tr
 
 
 def estimate(parts: Parts, state: TrainState, rollout: Rollout) -> Metrics:
-    """Means of values, baselines and entropy."""
+    """Compute the means of values, baselines and entropy."""
     entropy = entropy_of(parts, state, rollout)
     return evaluated(parts, state, rollout)[-1] | {"entropy": entropy}
 
 
 def entropy_of(parts: Parts, state: TrainState, rollout: Rollout) -> jax.Array:
-    """Mean entropy of the decisions of a rollout, float32 []."""
+    """Compute the mean entropy of the decisions of a rollout, float32 []."""
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
     dist = parts.actor(state.policy.params, obs, part(rollout.carry, "actor"))
     return losses.masked_mean(actions.entropy(dist, rollout.action_mask, parts.spec.action), rollout.acted)

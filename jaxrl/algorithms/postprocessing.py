@@ -1,11 +1,11 @@
-"""A user's own function on what was collected, before values and returns (R57): `postprocess: FILE.py:function`.
+"""A user's own function on rollouts, before values and returns: `postprocess: FILE.py:function`.
 
-    def shaped(rollout):  # a bonus for what the mates of a decision have earned while it was open
+    def shaped(rollout):  # a bonus for the rewards of mates until the next decision
         return rollout._replace(reward=rollout.reward + 0.1 * rollout.mates_reward)
 
 It is pure, is compiled with the update in both loops, and sees whole rows [T, B, A, ...]: an agent's decisions beside
-those of its mates. Rewards, flags and extras may change; shapes and dtypes may not. A decision whose `acted` it takes
-away is not trained on.
+those of its mates. Rewards, flags and extras may change; shapes and dtypes may not. A decision whose `acted` it clears
+is not trained on.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ Postprocess = Callable[[Rollout], Rollout]
 
 
 def resolve(address: str) -> Postprocess:
-    """The function behind `module:function` or `FILE.py:function`. Raises JaxrlError."""
+    """Load the function `module:function` or `FILE.py:function`. Raises JaxrlError."""
     try:
-        found = own_code.load(address)
+        function = own_code.load(address)
     except own_code.OwnCodeError as error:
         raise JaxrlError(f"postprocess: {error}") from error
-    if not callable(found):
-        raise JaxrlError(f"postprocess: {address}: got a value of type {type(found).__name__}, expected a function")
-    return cast(Postprocess, found)
+    if not callable(function):
+        raise JaxrlError(f"postprocess: {address}: got a value of type {type(function).__name__}, expected a function")
+    return cast(Postprocess, function)
 
 
 def postprocessed(algorithm: Algorithm, function: Postprocess, name: str = "postprocess") -> Algorithm:
-    """The algorithm, whose storage is given what `function` makes of each rollout.
+    """Return the algorithm with `function` applied to each rollout before it is stored.
 
-    Raises JaxrlError when it is traced and the function gives other fields, shapes or dtypes.
+    Raises JaxrlError when it is traced and the function returns other fields, shapes or dtypes.
     """
 
     def add(store: Any, rollout: Rollout) -> Any:
         return algorithm.storage.add(store, _checked(function(rollout), rollout, name))
 
-    made, paid = algorithm._replace(storage=algorithm.storage._replace(add=add)), algorithm.signal_rewards
-    if paid is None:
-        return made
-    return made._replace(signal_rewards=paid._replace(of=lambda state, rollout: paid.of(state, function(rollout))))
+    checked, extra = algorithm._replace(storage=algorithm.storage._replace(add=add)), algorithm.signal_rewards
+    if extra is None:
+        return checked
+    return checked._replace(signal_rewards=extra._replace(of=lambda state, rollout: extra.of(state, function(rollout))))
 
 
 def _checked(found: Any, rollout: Rollout, name: str) -> Rollout:

@@ -1,15 +1,16 @@
 """PPO (Schulman et al. 2017, arXiv 1707.06347) with generalised advantage estimation (arXiv 1506.02438).
 
-Every agent is on its own: a row holds one agent (A = 1), which is credited only for what it lives to see. The loss is
-policy + 0.5 · value − β · entropy, the advantage R − V, which is GAE. Beside it, `poca.py` subtracts a counterfactual
-baseline instead of V, and `mappo.py` lets V see the whole team. What they share stands in `policy_gradient.py`.
+Every agent learns by itself: a row holds one agent (A = 1), which is credited only for rewards until its end. The loss
+is policy + 0.5 · value − β · entropy, the advantage R − V, which is GAE. In contrast, `poca.py` subtracts a
+counterfactual baseline instead of V, and in `mappo.py` V sees the whole team. `policy_gradient.py` has their common
+parts.
 
 Parity. Equal to ML-Agents 1.1.0: networks and initialisation, separate critic or shared body (`shared_critic`), the
-value loss that is a plain squared error (the original's clip compares with the return itself and never acts),
+value loss that is a plain squared error (ML-Agents' clip compares with the return itself and never acts),
 log-probability ratios per action column, advantages normalised once per update, Adam, schedules, group rewards added
 to the agent's own.
-Different on purpose: all rows are taken together when buffer_size is exceeded, the original waits for time_horizon;
-with `shared_critic` the normaliser is updated once per observation, the original counts each twice.
+Different on purpose: all rows are taken together when buffer_size is exceeded, ML-Agents waits for time_horizon;
+with `shared_critic` the normaliser is updated once per observation, ML-Agents counts each twice.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from jaxrl.types import BehaviorSpec
 
 @connected
 def make_ppo(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    """PPO for one behavior."""
+    """Make PPO for one behavior."""
     return make(parts_of(spec, settings))
 
 
 def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
-    """Networks, value and loss: two bodies, or one with `shared_critic`."""
+    """Make networks, value and loss: two bodies, or one with `shared_critic`."""
     signals, shape = tuple(settings.reward_signals), settings.network_settings
     shared = settings.hyperparameters.shared_critic
     policy = SharedActorCritic(spec, shape, signals) if shared else Actor(spec, shape)
@@ -51,12 +52,12 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         return {"actor": actor, "critic": of_critic}, key
 
     def both(params: Groups, seen: Seen) -> tuple[ActionDistribution, jax.Array]:
-        """The distribution, and V of what an agent itself sees, [..., A, R]."""
-        found = applied(policy)(params["actor"], seen.obs, seen.memory_of("actor"))
-        return found if shared else (found, applied(critic)(params["critic"], seen.obs, seen.memory_of("critic")))
+        """Compute the distribution, and V of an agent's own observation, [..., A, R]."""
+        outputs = applied(policy)(params["actor"], seen.obs, seen.memory_of("actor"))
+        return outputs if shared else (outputs, applied(critic)(params["critic"], seen.obs, seen.memory_of("critic")))
 
     def loss(params: Groups, batch: Batch, now: Now) -> tuple[jax.Array, Metrics]:
-        """policy + 0.5 · value − β · entropy over a minibatch of states [N, A, ...], with memory [N, L, A, ...]."""
+        """Compute policy + 0.5 · value − β · entropy of a minibatch [N, A, ...], with memory [N, L, A, ...]."""
         dist, value = both(params, batch.seen)
         policy_loss, entropy, metrics = policy_terms(dist, batch, spec, now.epsilon)
         value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)

@@ -1,6 +1,6 @@
-"""From a rollout to minibatches: observations normalised, values, returns, advantages, states in rows.
+"""Turn a rollout into a batch for minibatches: normalised observations, values, returns, advantages.
 
-Functions raise AssertionError where shapes differ from those named, so that nothing broadcasts by accident.
+Functions raise AssertionError for other shapes than documented, so that nothing broadcasts by accident.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ACTOR_CHUNK = 4096
 
 
 def prepare(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout) -> tuple[TrainState, Batch, Metrics]:
-    """A rollout [T, B, A], flattened to states [T·B, A]: V, b, the λ-return R of V, the advantage."""
+    """Make a batch of states [T·B, A] from a rollout [T, B, A]: V, b, the λ-return R of V, the advantage."""
     state, rollout = observe(parts, state, rollout)
     state = state.replace(own=parts.watch(state.own, rollout))
     obs, value, baseline, metrics = evaluated(parts, state, rollout)
@@ -45,7 +45,7 @@ def prepare(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout)
         target,
         baseline=value[..., :0] if baseline is None else baseline,
         length=length_of(parts),
-        inputs={name: one.inputs(state, rollout) for name, one in parts.added.items()} or (),
+        inputs={name: loss.inputs(state, rollout) for name, loss in parts.added.items()} or (),
         seen=transitions(rollout) if signals.in_minibatches else (),
         advantage=mean_advantage(advantage, target, rollout),
     )
@@ -53,25 +53,25 @@ def prepare(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout)
 
 
 def length_of(parts: Parts) -> int | None:
-    """States of a sequence; None without memory."""
+    """Return the number of states of a sequence; None without memory."""
     memory = parts.settings.network_settings.memory
     return None if memory is None else memory.sequence_length
 
 
 def moves_of(rollout: Rollout) -> jax.Array:
-    """bool [T, B, A]: members whose memory goes on here, and those that are trained on."""
+    """Return the members whose memory is updated in a state, or that are trained on, bool [T, B, A]."""
     return (rollout.present & ~rollout.waiting) | rollout.acted
 
 
 def observe(
     parts: Parts, state: TrainState, rollout: Rollout, moves: jax.Array | None = None
 ) -> tuple[TrainState, Rollout]:
-    """Bring the normaliser up to date, before values are estimated (as ML-Agents).
+    """Update the normaliser before values are estimated (as ML-Agents), and the log-probabilities of the rollout.
 
-    The log-probabilities of the rollout move along: they become those that the policy which acted gives to the same
-    actions when it sees what is trained on. Otherwise the first update of a run would take the change of its input for
-    a change of the policy. For decisions that an older policy has made, the same difference is added. With memory it
-    goes along the sequences of `make_batch`, for it is made of what is seen. `moves`: as there.
+    These become the log-probabilities of the same actions for the newly normalised observations, under the policy that
+    acted. Otherwise the first update of a run would take the change of its input for a change of the policy. Decisions
+    of an older policy get the same difference. With memory it is computed along the sequences of `make_batch`, whose
+    memories depend on observations. `moves`: as in `make_batch`.
     """
     spec, length = parts.spec, length_of(parts)
     chex.assert_rank(rollout.acted, 3)
@@ -86,8 +86,8 @@ def observe(
     def change(obs: tuple[jax.Array, ...], mask: jax.Array, action: Action, memory: Any) -> jax.Array:
         seen = (normalizer.normalize_all(states, obs) for states in (after, before))
         new, old = (parts.actor(state.policy.params, x, memory) for x in seen)
-        given = (action, mask, spec.action)
-        return actions.log_prob(new, *given) - actions.log_prob(old, *given)
+        inputs = (action, mask, spec.action)
+        return actions.log_prob(new, *inputs) - actions.log_prob(old, *inputs)
 
     inputs = (rollout.obs, rollout.action_mask, rollout.action)
     if length is None:
@@ -101,14 +101,14 @@ def observe(
 
 
 def _along(rollout: Rollout) -> Sequences:
-    """The memories of all networks, for them to go along the rollout [T, B, A]."""
+    """Make the `Sequences` of all networks' memories along the rollout [T, B, A]."""
     return Sequences(rollout.carry, rollout.begin, rollout.present & ~rollout.waiting)
 
 
 def evaluated(
     parts: Parts, state: TrainState, rollout: Rollout
 ) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array | None, Metrics]:
-    """Normalised observations, V and b [T, B, A, R], and the means of both over trajectories, per reward signal."""
+    """Compute normalised observations, V and b [T, B, A, R], and the means of both over trajectories by signal."""
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
     params, seen = groups_of(parts, state), Seen(obs, rollout.action, rollout.present, rollout.carry)
     value, baseline = of_states(lambda *at: parts.estimates(params, Seen(*at), state.own), seen, rollout, parts.chunk)
@@ -119,9 +119,9 @@ def evaluated(
 
 
 def by_stream(name: str, estimate: jax.Array, rollout: Rollout, settings: BehaviorSettings) -> Metrics:
-    """Mean over trajectories of an estimate [T, B, A, R], one metric `<name>/<signal>` per reward signal.
+    """Compute the mean over trajectories of an estimate [T, B, A, R], one metric `<name>/<signal>` per reward signal.
 
-    As in ML-Agents a short trajectory counts like a long one. What an update cuts off an open one counts as one.
+    As in ML-Agents a short trajectory counts like a long one. A piece that an update cuts off counts as a trajectory.
     """
     signals, acted = settings.reward_signals, rollout.acted
     chex.assert_shape(estimate, (*acted.shape, len(signals)))
@@ -146,18 +146,18 @@ def stream_returns(
     time_horizon reached, interrupted (the next state of the row is the true last observation), or ended while the team
     lives (the next state of the team: posthumous credit). GAE is this return minus V.
 
-    With `posthumous` the return of a member that ended while its team lives goes on along what the team then earns: in
-    streams that are `shared` λ_t = λ, and R_{t+1} is the mean return of the members that act in the team's next state.
-    What a member earns for itself ends with it (γ_t = 0), except where a stream is `lasting`, which restarts from V.
+    With `posthumous` the return of a member that ended while its team lives goes on along the team's: in `shared`
+    streams λ_t = λ, and R_{t+1} is the mean return of the members that act in the team's next state. In other streams
+    a member's return ends with it (γ_t = 0), or restarts from V if the stream is `lasting`.
 
     Args:
       rollout: arrays [T, B, A].
       value: float32 [T, B, A, R], V of each state.
       settings: gamma and strength of each signal, lambd.
-      paid: what each signal pays, [T, B, A] before strength.
-      lasting: streams that do not end with an episode. A rollout does not hold what is seen last of an episode that
-        ends for good, and V of the state before it stands for V of that one.
-      shared: streams that pay for what the team does.
+      paid: rewards of each signal, [T, B, A] before strength.
+      lasting: streams that do not end with an episode. A rollout does not hold the last observation of an episode that
+        ends for good, and V of the state before takes the place of its V.
+      shared: streams that pay for acts of the team.
       posthumous: whether returns of members that ended go on along their team.
 
     Returns:
@@ -191,7 +191,7 @@ def stream_returns(
 
 
 def mean_advantage(advantage: jax.Array, returns: jax.Array, rollout: Rollout) -> jax.Array:
-    """[T, B, A], the mean over the reward signals, normalised over all that acted; both arguments [T, B, A, R]."""
+    """Compute the mean of `advantage` [T, B, A, R] over reward signals, normalised over all that acted, [T, B, A]."""
     chex.assert_equal_shape([advantage, returns])
     return losses.normalize_advantages(advantage.mean(-1), rollout.acted)
 
@@ -208,10 +208,10 @@ def make_batch(
     inputs: Any = (),
     seen: Any = (),
 ) -> Batch:
-    """States ready for minibatches: everything [T, B, A, ...] becomes [T·B, A, ...], without states `between`.
+    """Make the batch for minibatches: all [T, B, A, ...] become [T·B, A, ...], without states `between`.
 
-    With memory it becomes sequences [N, L, A, ...], L = min(`length`, T), see `sequences.cut`. `moves`,
-    bool [T, B, *], as `moves_of` with members who are not in this rollout; None: there are no such.
+    With memory they become sequences [N, L, A, ...], L = min(`length`, T), see `sequences.cut`. `moves`, bool
+    [T, B, *]: `moves_of` the whole team, if that has members outside of this rollout; None: it has not.
     """
     batch = Batch(
         obs=obs,

@@ -1,7 +1,7 @@
 """SAC (Haarnoja et al. 2018, arXiv 1801.01290, 1812.05905), continuous, discrete (Christodoulou 2019) and hybrid.
 
-Every agent is on its own, and learns from single transitions (s, a, r, γ, s') of a replay. With p = π(·|s), a ~ π drawn
-anew, α a temperature for all continuous dimensions together (α_c) and one for each branch (α_b), per reward signal:
+Every agent learns by itself, from single transitions (s, a, r, γ, s') of a replay. With p = π(·|s), a ~ π drawn anew,
+α a temperature for all continuous dimensions together (α_c) and one for each branch (α_b), per reward signal:
 
     Q₁, Q₂ → r + γ V̄(s')                                            V̄ ← τ V + (1 - τ) V̄ after every step
     V      → min(Q₁, Q₂)(s, a) - α_c log π(a|s)                     continuous
@@ -11,28 +11,28 @@ anew, α a temperature for all continuous dimensions together (α_c) and one for
              Σ_b Σ (α_b p log p - p Q₁)                             with branches; hybrid: + α_c log π(a|s), Q₁ twice
     α      ↓ -α (log π + target): target entropies -C, and of a branch 0.2 log(number of choices that the mask allows)
 
-The networks, what is summed over branches and acting stand in `sac_parts.py`;
-what is held, and how many updates a turn makes, in `off_policy.py`.
+The networks, sums over branches and acting are in `sac_parts.py`, the replay and the number of updates in
+`off_policy.py`.
 
 Squared errors are halved; all losses are computed before any parameter moves. One Adam each for π, for both Q and V,
 for the temperatures.
 
 Parity. Equal to ML-Agents 1.1.0: networks, losses, targets and the order of the steps; only Q₁ in the policy's loss;
-episodes that were interrupted go on from their last observation; rewards are computed anew when they are drawn; the
-number of updates (`steps_per_update`); with hybrid actions the Q of branches counts twice for the policy, which learns
-faster. Different on purpose, but with `original_losses: true`: masked rows do not count in the losses of Q and V; with
-hybrid actions entropy is no part of V (below), and with `backup_entropy: true` that of the number has the sign of the
-equation above; the target entropy of a branch follows the mask of each state (that of all its choices cannot be had
-where one is allowed, and the temperature grows without end). Different always: temperatures are part of a checkpoint,
-the original loses them, and that of a branch of one choice does not move; what a file for a game calls deterministic is
-the squashed mean, the original's is not squashed; what is held is the newest `buffer_size` decisions, the original
-drops a fifth at once when it is full.
+interrupted episodes bootstrap from their last observation; rewards are computed anew for each minibatch; the number of
+updates (`steps_per_update`); with hybrid actions the Q of branches counts twice for the policy, which learns faster.
+Different on purpose, unless `original_losses: true`: masked rows do not count in the losses of Q and V; with hybrid
+actions entropy is no part of V (below), and with `backup_entropy: true` the entropy of the continuous action has the
+sign of the equation above; the target entropy of a branch follows the mask of each state (with one allowed choice the
+target for all choices cannot be reached, and the temperature grows without end). Always different: temperatures are
+part of a checkpoint (ML-Agents loses them), and the temperature of a branch of one choice is constant; the
+deterministic action of a file for a game is the squashed mean (ML-Agents does not squash it); the replay holds the
+newest `buffer_size` decisions (ML-Agents drops a fifth at once when it is full).
 
-Hybrid actions and the entropy in V. Where a branch can end the episode, V with entropy pays for going on: α_b H in each
-decision, so that going on is preferred alike for every α_b. With the Q of branches counted twice the policy is surer of
-it than its target entropy allows; α_b grows to have that entropy, V with it, and the two drown the reward (0.82 of 1 at
-8,000 decisions, 0.5 from 16,000 on, α_b from 0.3 to 23: `stop` in benchmarks/sac_tasks.py). Without entropy in V the
-worth of going on is bounded by rewards, and some α_b has the target entropy.
+Hybrid actions and the entropy in V. If a branch can end the episode, V with entropy rewards going on: by α_b H in each
+decision, so that going on is preferred for every α_b. With the Q of branches counted twice the policy prefers it more
+than its target entropy allows; α_b grows to reach that entropy, V grows with it, and both outweigh the reward (0.82 of
+1 at 8,000 decisions, 0.5 from 16,000 on, α_b from 0.3 to 23: `stop` in benchmarks/sac_tasks.py). Without entropy in V
+the value of going on is bounded by rewards, and the target entropy is reached at a finite α_b.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ from jaxrl.types import BehaviorSpec
 
 @connected
 def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
-    """SAC for one behavior. Raises SettingsError for a signal that looks at whole rollouts."""
+    """Make SAC for one behavior. Raises SettingsError for a signal that looks at whole rollouts."""
     parts, signals = parts_of(spec, settings), bind_off_policy(spec, settings)
     copied = Copied(applied(parts.actor), lambda dist, normal: squashed.drawn(dist, normal)[0], same)
     parts = parts._replace(cloning=bind_cloning(spec, settings, copied))
@@ -101,7 +101,7 @@ def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
         extras=(),
         memories=memories_of(settings),
         team_rows=False,
-        score_action=lambda state, obs, mask, carry, action: (action, {}),  # what the environment has is what is stored
+        score_action=lambda state, obs, mask, carry, action: (action, {}),  # the environment's action is stored
         noise=partial(actions.noise, spec=spec.action),
         critic_step=None if memory is None else partial(critic_step, parts),
         policy=squashed_network(spec, settings.network_settings),
@@ -112,18 +112,18 @@ def make_sac(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
 
 
 def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
-    """A fresh learner; the target begins as a copy of V. The key is consumed."""
+    """Make the state of a fresh learner; the target begins as a copy of V. The key is consumed."""
     spec, (network_key, key) = parts.spec, jax.random.split(key)
     obs = tuple(jnp.zeros((1, *sensor.shape), sensor.dtype) for sensor in spec.observations)
     first = start(parts.settings.network_settings.memory, (1,))
-    given = (obs, jnp.zeros((1, spec.action.continuous_size)), first)
+    inputs = (obs, jnp.zeros((1, spec.action.continuous_size)), first)
     keys = jax.random.split(network_key, 4)
     value = parts.value.init(keys[1], obs, first)
     critic = {
         "value": value,
         "target": jax.tree.map(jnp.copy, value),
-        "q1": parts.q.init(keys[2], *given),
-        "q2": parts.q.init(keys[3], *given),
+        "q1": parts.q.init(keys[2], *inputs),
+        "q2": parts.q.init(keys[3], *inputs),
     }
     state = TrainState(
         policy=PolicyState(
@@ -137,8 +137,8 @@ def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
                 kind: jnp.full(count, jnp.log(parts.hyper.init_entcoef), jnp.float32)
                 for kind, count in temperatures_of(spec).items()
             },
-            "fresh": jnp.zeros((), jnp.int32),  # decisions since the last turn, without those before buffer_init_steps
-            "owed": jnp.zeros(()),  # updates that decisions have paid for and that were not made: less than one
+            "fresh": jnp.zeros((), jnp.int32),  # decisions since the last round, without those before buffer_init_steps
+            "owed": jnp.zeros(()),  # fraction of an update that is due: less than one
             "signals_owed": jnp.zeros(()),
         },
         signals=signals.init(key),
@@ -148,13 +148,13 @@ def init(parts: Parts, signals: Signals, key: jax.Array) -> TrainState:
     state = state.replace(optimizer={name: ADAM.init(group) for name, group in groups_of(state).items()})
     if parts.cloning is not None:
         state = state.replace(own={**state.own, CLONING: parts.cloning.init(state.policy.params)})
-    told, of_signals = jax.eval_shape(partial(_example, parts, signals), state, key)
-    told, of_signals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (told, of_signals))
-    return state.replace(own={**state.own, "told": told, "signals_told": of_signals})
+    of_update, of_signals = jax.eval_shape(partial(_example, parts, signals), state, key)
+    of_update, of_signals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (of_update, of_signals))
+    return state.replace(own={**state.own, "told": of_update, "signals_told": of_signals})
 
 
 def learn(parts: Parts, signals: Signals, state: TrainState, store: Any) -> tuple[TrainState, Metrics]:
-    """As many updates as the decisions since the last turn pay for, then as many of the reward signals."""
+    """Run the updates that are due since the last round, then those of the reward signals."""
     hyper, own, draw = parts.hyper, state.own, partial(parts.storage.sample, store)
     key, next_key = jax.random.split(state.key)
     fresh = own["fresh"].astype(jnp.float32)
@@ -175,16 +175,16 @@ def learn(parts: Parts, signals: Signals, state: TrainState, store: Any) -> tupl
 def one_update(
     parts: Parts, signals: Signals, state: TrainState, batch: Transitions, key: jax.Array
 ) -> tuple[TrainState, Metrics]:
-    """One minibatch [n], with rewards as the signals see them now. The key is consumed."""
+    """Run one update from a minibatch [n], with rewards by the signals' current states. The key is consumed."""
     settings = parts.settings.reward_signals
     paid = signals.replayed(state.signals, batch)
     rewards = jnp.stack([paid[name] * signal.strength for name, signal in settings.items()], axis=-1)
     normal = jax.random.normal(key, (*batch.valid.shape, parts.spec.action.continuous_size))
-    state, told = step(parts, state, batch, rewards, normal, lasting=signals.lasting)
+    state, metrics = step(parts, state, batch, rewards, normal, lasting=signals.lasting)
     if parts.cloning is not None:
         state, of_cloning = with_clones(parts.cloning, state, key)
-        told |= of_cloning
-    return state, told
+        metrics |= of_cloning
+    return state, metrics
 
 
 def step(
@@ -196,9 +196,9 @@ def step(
     *,
     lasting: Collection[str] = (),
 ) -> tuple[TrainState, Metrics]:
-    """One gradient step of everything: transitions [n], rewards [n, R] with strength, Gaussian noise [n, C].
+    """Take one gradient step of all networks: transitions [n], rewards [n, R] with strength, Gaussian noise [n, C].
 
-    Streams that are `lasting` go on where an episode ends, from the state before where what came is not known.
+    `lasting` streams go on where an episode ends, from V of the state before if the next observation is unknown.
     """
     obs, later = (normalizer.normalize_all(state.policy.normalizer, x) for x in (batch.obs, batch.next_obs))
     settings = parts.settings.reward_signals
@@ -212,7 +212,7 @@ def step(
         goes_on = jnp.where(always, jnp.where(batch.seen[..., None], follows, here), goes_on)
     backup = rewards + as_row(gammas, follows) * goes_on
     loss = partial(_losses, parts, batch, obs, memory, backup, normal)
-    gradients, told = jax.grad(loss, has_aux=True)(groups_of(state))
+    gradients, metrics = jax.grad(loss, has_aux=True)(groups_of(state))
     hyper = parts.hyper
     schedule = make_schedule(
         hyper.learning_rate_schedule, hyper.learning_rate, LEARNING_RATE_MINIMUM, parts.settings.max_steps
@@ -228,11 +228,11 @@ def step(
         own={**state.own, "log_alpha": moved["entropy"]},
     )
     coefficients = {f"{kind}_entropy_coeff": jnp.exp(x).mean() for kind, x in moved["entropy"].items()}
-    return state, told | coefficients | {"learning_rate": rate}
+    return state, metrics | coefficients | {"learning_rate": rate}
 
 
 class Memories(NamedTuple):
-    """What each network remembers along a minibatch of sequences; () without memory."""
+    """Memories of each network along a minibatch of sequences; () without memory."""
 
     actor: Any = ()
     value: Any = ()
@@ -241,10 +241,10 @@ class Memories(NamedTuple):
 
 
 def memories_along(parts: Parts, state: TrainState, batch: Transitions, obs: tuple[jax.Array, ...]) -> Memories:
-    """Policy and V go on from what was stored, Q begins with nothing, the target with what V remembers of one state."""
+    """Make the memories: policy and V begin with the stored ones, Q with zeros, the target with V's after one state."""
     if parts.settings.network_settings.memory is None:
         return Memories()
-    everywhere = jnp.ones_like(batch.valid)  # what is not valid fills the end of a sequence
+    everywhere = jnp.ones_like(batch.valid)  # invalid states only pad the end of a sequence
     stored, along = batch.carry, partial(Sequences, begin=batch.begin, moves=everywhere)
     after = applied(parts.value, ValueNetwork.step)(state.critic["value"], obs, stored["critic"])[1]
     none = jnp.zeros_like(stored["critic"])
@@ -260,7 +260,7 @@ def _losses(
     normal: jax.Array,
     groups: dict[str, Any],
 ) -> tuple[jax.Array, Metrics]:
-    """The sum of all losses, each of which moves its own parameters alone, and what is told of them."""
+    """Compute the sum of all losses, each of which has gradients for its own parameters alone, and their metrics."""
     spec, original = parts.spec.action, parts.hyper.original_losses
     critic, still = groups["critic"], jax.lax.stop_gradient
     counts = jnp.ones_like(batch.valid)
@@ -286,18 +286,18 @@ def _losses(
 
     policy_loss = masked_mean(_policy_cost(parts, soft, drawn[0].mean(-2), fixed), valid)
     entropy_loss = _temperature_loss(parts, jax.tree.map(still, soft), batch.action_mask, alpha, valid)
-    told = {
+    metrics = {
         "q1_loss": q_losses[0],
         "q2_loss": q_losses[1],
         "value_loss": value_loss,
         "policy_loss": policy_loss,
         "entropy": masked_mean(actions.entropy(dist, batch.action_mask, spec), valid),
     } | {f"value/{name}": masked_mean(value[..., i], valid) for i, name in enumerate(parts.value.signals)}
-    return sum(q_losses) + value_loss + policy_loss + entropy_loss, told
+    return sum(q_losses) + value_loss + policy_loss + entropy_loss, metrics
 
 
 def _entropy_cost(parts: Parts, soft: Soft, alpha: dict[str, jax.Array]) -> jax.Array:
-    """Compute what V pays for the certainty of the policy in its states, [n]."""
+    """Compute the entropy terms that the target of V subtracts, α log π, [n]."""
     spec, cost = parts.spec.action, jnp.zeros_like(soft.log_prob)
     if spec.continuous_size:
         wrong = parts.hyper.original_losses and spec.discrete_branches
@@ -308,7 +308,7 @@ def _entropy_cost(parts: Parts, soft: Soft, alpha: dict[str, jax.Array]) -> jax.
 
 
 def _policy_cost(parts: Parts, soft: Soft, q: jax.Array, alpha: dict[str, jax.Array]) -> jax.Array:
-    """What the policy minimises, [n]; q [n, K] is Q₁ of the action drawn, the mean over reward signals."""
+    """Compute the policy's loss of each state, [n]; q [n, K] is Q₁ of the drawn action, a mean over reward signals."""
     spec, cost = parts.spec.action, jnp.zeros_like(soft.log_prob)
     if spec.continuous_size:
         cost += alpha["continuous"][0] * soft.log_prob
@@ -328,13 +328,13 @@ def _temperature_loss(
         loss -= masked_mean(alpha["continuous"][0] * (soft.log_prob - spec.continuous_size), valid)
     if spec.discrete_branches:
         targets = target_entropies(mask, parts)
-        # Of one choice the entropy is rounding below its target, 0: the temperature would grow without end.
+        # The entropy of a single choice is rounding below its target 0: the temperature would grow without end.
         gap = jnp.where(targets > 0.0, soft.negentropy + targets, 0.0)
         loss -= masked_mean((as_row(alpha["discrete"], gap) * gap).mean(-1), valid)
     return loss
 
 
 def _example(parts: Parts, signals: Signals, state: TrainState, key: jax.Array) -> tuple[Metrics, Metrics]:
-    """What an update tells, and one of the signals, for their names and shapes alone."""
-    found = parts.storage.sample(parts.storage.init(), key)
-    return one_update(parts, signals, state, found, key)[1], signals.learn_replayed(state.signals, found, key)[1]
+    """Return the metrics of an update and of one of the signals, to be traced for their names and shapes."""
+    batch = parts.storage.sample(parts.storage.init(), key)
+    return one_update(parts, signals, state, batch, key)[1], signals.learn_replayed(state.signals, batch, key)[1]

@@ -1,4 +1,4 @@
-"""What SAC is made of for one behavior, what of it learns, what its losses take over branches, and how it acts.
+"""Parts of SAC for one behavior: networks, parameter groups, terms of its losses over branches, and acting.
 
 Minibatches [n], R reward signals, K outputs of Q (the choices of all branches, or one), D branches.
 """
@@ -33,7 +33,7 @@ from jaxrl.types import Action, BehaviorSpec
 
 
 class Parts(NamedTuple):
-    """SAC for one behavior."""
+    """Networks, settings and storage of SAC for one behavior."""
 
     spec: BehaviorSpec
     settings: BehaviorSettings
@@ -46,7 +46,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
-    """The networks."""
+    """Make the networks and the storage."""
     shape, signals, hyper = settings.network_settings, tuple(settings.reward_signals), settings.hyperparameters
     assert isinstance(hyper, SACHyperparameters)
     actor, value = SquashedActor(spec, shape), ValueNetwork(spec, shape, signals)
@@ -55,13 +55,13 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
 
 
 def memories_of(settings: BehaviorSettings) -> Extras:
-    """Of the policy and of V, which remember from decision to decision; Q begins anew with each sequence."""
+    """Return names and shapes of the memories of policy and V; Q starts every sequence without memory."""
     memory = settings.network_settings.memory
     return () if memory is None else tuple((name, (memory.memory_size,)) for name in ("actor", "critic"))
 
 
 def groups_of(state: TrainState) -> dict[str, Any]:
-    """Parameters by optimizer. The target follows V and has none."""
+    """Return the parameters by optimizer. The target follows V and has no optimizer."""
     critic = {name: state.critic[name] for name in ("value", "q1", "q2")}
     return {"policy": state.policy.params, "critic": critic, "entropy": state.own["log_alpha"]}
 
@@ -75,13 +75,13 @@ def backs_up_entropy(parts: Parts) -> bool:
 
 
 def temperatures_of(spec: BehaviorSpec) -> dict[str, int]:
-    """How many temperatures there are of each kind of action."""
+    """Return the number of temperatures by kind of action."""
     kinds = {"continuous": min(spec.action.continuous_size, 1), "discrete": len(spec.action.discrete_branches)}
     return {kind: count for kind, count in kinds.items() if count}
 
 
 class Soft(NamedTuple):
-    """What the policy does in some states, and what that costs in entropy."""
+    """Probabilities of the policy's actions in some states, and their entropies."""
 
     log_prob: jax.Array  # [n], of the continuous action, summed over its dimensions; 0 without
     branches: list[jax.Array]  # p of each branch [n, size]
@@ -89,14 +89,14 @@ class Soft(NamedTuple):
 
 
 def soft_of(dist: ActionDistribution, log_prob: jax.Array, mask: jax.Array, parts: Parts) -> Soft:
-    """Of a distribution in states [n], and what was drawn from it: log_prob [n]."""
+    """Make `Soft` of a distribution in states [n] and log_prob [n] of the drawn action."""
     branches = [p + actions.EPSILON for p in actions.probabilities(dist, mask, parts.spec.action)]
     terms = [jnp.sum(p * jnp.log(p), axis=-1) for p in branches]
     return Soft(log_prob, branches, jnp.stack(terms, -1) if terms else jnp.zeros((*log_prob.shape, 0)))
 
 
 def _by_branch(q: jax.Array, parts: Parts) -> list[jax.Array]:
-    """Q [..., M] of each branch, [..., size]."""
+    """Split Q [..., M] into the branches, [..., size] each."""
     sizes = parts.spec.action.discrete_branches
     return [q[..., sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
 
@@ -104,7 +104,7 @@ def _by_branch(q: jax.Array, parts: Parts) -> list[jax.Array]:
 def target_entropies(mask: jax.Array, parts: Parts) -> jax.Array:
     """Return 0.2 log of the number of choices that the mask [n, M] allows in each branch, [n, D]; 0 for a single one.
 
-    With `original_losses` of all choices of the branch, whatever the mask says.
+    With `original_losses` it is that of all choices of the branch, whatever the mask.
     """
     if parts.hyper.original_losses:
         mask = jnp.ones_like(mask)
@@ -114,7 +114,7 @@ def target_entropies(mask: jax.Array, parts: Parts) -> jax.Array:
 
 
 def expected_q(q: jax.Array, soft: Soft, parts: Parts) -> jax.Array:
-    """E Q under the policy, [n, R, K] → [n, R, D] of each branch; [n, R, 1] without."""
+    """Compute E Q under the policy for each branch, [n, R, K] → [n, R, D]; [n, R, 1] without branches."""
     if not soft.branches:
         return q
     return jnp.stack(
@@ -123,7 +123,7 @@ def expected_q(q: jax.Array, soft: Soft, parts: Parts) -> jax.Array:
 
 
 def taken_q(q: jax.Array, action: Action, parts: Parts) -> jax.Array:
-    """Q of the stored action, [n, R, K] → [n, R]: the mean over its branches."""
+    """Return Q of the stored action, [n, R, K] → [n, R]: the mean over its branches."""
     if not parts.spec.action.discrete_branches:
         return q[..., 0]
     chosen = [
@@ -140,31 +140,31 @@ def act(
     spec = parts.spec.action
     chex.assert_axis_dimension(action_mask, -1, spec.mask_size)
     seen = normalizer.normalize_all(state.normalizer, obs)
-    dist, after = applied(parts.actor, SquashedActor.step)(state.params, seen, part(carry, "actor"))
+    dist, new_memory = applied(parts.actor, SquashedActor.step)(state.params, seen, part(carry, "actor"))
     if parts.settings.network_settings.deterministic:
         action = squashed.mode(dist, action_mask, spec)
     else:
         action = squashed.sample(key, dist, action_mask, spec)
-    return Decision(action=action, sent=action, extras={}, carry={**carry, "actor": after} if carry else ())
+    return Decision(action=action, sent=action, extras={}, carry={**carry, "actor": new_memory} if carry else ())
 
 
 def critic_step(
     parts: Parts, state: PolicyState, obs: tuple[jax.Array, ...], present: jax.Array, decision: Decision
 ) -> dict[str, Any]:
-    """The memory after a decision, that of V too."""
+    """Return the memories after a decision, including V's."""
     seen, step = normalizer.normalize_all(state.normalizer, obs), applied(parts.value, ValueNetwork.step)
     return {**decision.carry, "critic": step(state.critic["value"], seen, decision.carry["critic"])[1]}
 
 
 def watch(parts: Parts, signals: Signals, state: TrainState, rollout: Rollout) -> TrainState:
-    """Normaliser and signals follow what agents decide on, and decisions are counted that pay for updates."""
-    after = normalizer.update_all(state.policy.normalizer, rollout.obs, rollout.acted)
+    """Update the normaliser and the signals, and count the decisions that allow updates."""
+    newest = normalizer.update_all(state.policy.normalizer, rollout.obs, rollout.acted)
     state = counted(parts.hyper, state, rollout)
-    return state.replace(policy=state.policy.replace(normalizer=after), signals=signals.watch(state.signals, rollout))
+    return state.replace(policy=state.policy.replace(normalizer=newest), signals=signals.watch(state.signals, rollout))
 
 
 def estimate(parts: Parts, state: TrainState, rollout: Rollout) -> Metrics:
-    """Means of V and of the entropy."""
+    """Compute the means of V and of the entropy."""
     obs = normalizer.normalize_all(state.policy.normalizer, rollout.obs)
     memory = partial(part, rollout.carry)
     value = in_chunks(partial(applied(parts.value), state.critic["value"]), (obs, memory("critic")), ACTOR_CHUNK)

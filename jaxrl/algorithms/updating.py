@@ -18,11 +18,11 @@ from jaxrl.rewards.signals import NO_SIGNALS, Signals
 from jaxrl.settings import BehaviorSettings
 
 DRAWN = 0x4C550000
-"""What the key of an update is folded with for its losses: a large number, as `split` gives what small ones give."""
+"""Number folded into the key of an update for its losses. It is large: small numbers give the keys of `split`."""
 
 
 def scheduled(direction: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
-    """`direction` times the settings' learning rate at the state's step, downhill."""
+    """Make the transformation -learning_rate · `direction`, with the settings' learning rate at the state's step."""
 
     def update(updates: Any, state: Any, params: Any = None, **now: Any) -> Any:
         found, state = direction.update(updates, state, params)
@@ -36,10 +36,10 @@ ADAM = scheduled(adam.ADAM)
 
 
 def optimizer_of(parts: Parts) -> optax.GradientTransformationExtraArgs:
-    """Of all groups together: one `ADAM`, or the transformation of each where the algorithm brings any."""
+    """Make the optimizer of all groups: one `ADAM`, or the transformation of each if the algorithm defines any."""
     if not parts.optimizers:
         return ADAM
-    names = ("actor", "critic", *(name for name, one in parts.added.items() if one.init is not None))
+    names = ("actor", "critic", *(name for name, loss in parts.added.items() if loss.init is not None))
     unknown = [name for name in parts.optimizers if name not in names]
     if unknown:
         raise ValueError(f"optimizers: there is no group {unknown[0]}, expected one of {', '.join(names)}")
@@ -47,20 +47,21 @@ def optimizer_of(parts: Parts) -> optax.GradientTransformationExtraArgs:
 
 
 class Kind(NamedTuple):
-    """A behavior that learns: alone, or as one of several in a team."""
+    """A behavior that learns alone or as one of several in a team."""
 
     parts: Parts
     signals: Signals
 
 
 Losses = Callable[[dict[str, Groups], dict[str, Batch], dict[str, Now]], dict[str, tuple[jax.Array, Metrics]]]
-"""As `Loss`, of each of several behaviors."""
+"""(parameters, minibatch, now) → (scalar to minimise, metrics), all by behavior."""
 
 
 def update(parts: Parts, state: TrainState, batch: Batch, signals: Signals = NO_SIGNALS) -> tuple[TrainState, Metrics]:
-    """All epochs and minibatches of one update, coefficients at the state's step; signals that learn so move along.
+    """Run all epochs and minibatches of an update, also for signals that learn from minibatches.
 
-    A minibatch is as many states as hold about batch_size members that acted, see `learning.minibatches.run`.
+    Coefficients are those of the state's step. A minibatch is the states that hold about batch_size members that acted,
+    see `learning.minibatches.run`.
     """
 
     def loss(params: dict[str, Groups], chunk: dict[str, Batch], now: dict[str, Now]):
@@ -73,11 +74,11 @@ def update(parts: Parts, state: TrainState, batch: Batch, signals: Signals = NO_
 def update_together(
     kinds: Mapping[str, Kind], states: Mapping[str, TrainState], batches: Mapping[str, Batch], losses_of: Losses
 ) -> tuple[dict[str, TrainState], dict[str, Metrics]]:
-    """As `update`, of behaviors whose members stand in the same states: a minibatch is states of all of them.
+    """Run `update` for behaviors whose members share states: a minibatch is states of all of them.
 
-    The loss is the sum of theirs, each a mean over its own members, by their shares of the members that acted: the mean
-    over all. So are metrics: a mean over the members of their behavior, however they are spread over minibatches. Each
-    behavior has coefficients and optimizer of its own; sizes, number of epochs and the key are the first one's.
+    The loss is the mean over all members: the behaviors' losses, each a mean over its members, weighted by their shares
+    of the members that acted. Metrics are means over the members of their behavior. Each behavior has its coefficients
+    and its optimizer; sizes, number of epochs and the key are those of the first.
     """
     for batch in batches.values():
         chex.assert_equal_shape_prefix(jax.tree.leaves(batch), 2)
@@ -93,14 +94,14 @@ def update_together(
     drawn = {name: jax.random.fold_in(key, DRAWN + i) for name, i in places.items()}
 
     def loss(params: dict[str, Groups], chunk: dict[str, Batch], number: jax.Array) -> tuple[jax.Array, Metrics]:
-        at = {name: of._replace(key=jax.random.fold_in(drawn[name], number)) for name, of in now.items()}
+        at = {name: x._replace(key=jax.random.fold_in(drawn[name], number)) for name, x in now.items()}
         shares, sums, metrics = _shares(chunk), {}, {}
-        for name, (own, found) in losses_of(params, chunk, at).items():
+        for name, (total, terms) in losses_of(params, chunk, at).items():
             for added in kinds[name].parts.added.values():
-                more, told = added.loss(params[name], chunk[name], at[name])
-                own, found = own + more, found | told
-            sums[name] = own
-            metrics |= _placed(places[name], found, shares[name] if several else None)
+                more, more_terms = added.loss(params[name], chunk[name], at[name])
+                total, terms = total + more, terms | more_terms
+            sums[name] = total
+            metrics |= _placed(places[name], terms, shares[name] if several else None)
         return over_all(sums, chunk), metrics
 
     def gradient(carry: Any, chunk: dict[str, Batch]) -> tuple[Any, Metrics]:
@@ -109,25 +110,25 @@ def update_together(
         moved, shares = {}, _shares(chunk)
         for name, kind in kinds.items():
             at = jax.random.fold_in(drawn[name], number)
-            moved[name], told = kind.signals.gradients(of_signals[name], chunk[name].transitions, at)
-            metrics |= _placed(places[name], told, shares[name] if several else None)
+            moved[name], signal_metrics = kind.signals.gradients(of_signals[name], chunk[name].transitions, at)
+            metrics |= _placed(places[name], signal_metrics, shares[name] if several else None)
         return (policies, moved), metrics
 
     def apply(carry: Any, gradient: Any) -> Any:
         (params, moments, number, of_signals), (policies, moved) = carry, gradient
-        after, learned = {}, {}
+        updated, learned = {}, {}
         for name, kind in kinds.items():
-            given = policies[name], moments[name], params[name]
-            change, kept = optimizers[name].update(*given, learning_rate=now[name].learning_rate)
-            after[name] = cast(Groups, optax.apply_updates(params[name], change)), kept
+            inputs = policies[name], moments[name], params[name]
+            change, new_moments = optimizers[name].update(*inputs, learning_rate=now[name].learning_rate)
+            updated[name] = cast(Groups, optax.apply_updates(params[name], change)), new_moments
             learned[name] = kind.signals.apply(of_signals[name], moved[name])
-        return *({name: of[i] for name, of in after.items()} for i in range(2)), number + 1, learned
+        return *({name: pair[i] for name, pair in updated.items()} for i in range(2)), number + 1, learned
 
     carry = (
         {name: groups_of(kind.parts, states[name]) for name, kind in kinds.items()},
         {name: state.optimizer for name, state in states.items()},
         jnp.int32(0),
-        {name: {one: states[name].signals[one] for one in kind.signals.in_minibatches} for name, kind in kinds.items()},
+        {name: {x: states[name].signals[x] for x in kind.signals.in_minibatches} for name, kind in kinds.items()},
     )
     acted = [batch.acted.reshape(len(batch.acted), -1) for batch in batches.values()]
     (params, moments, _, learned), metrics = minibatches.run(
@@ -143,28 +144,28 @@ def update_together(
         largest=[f"{i}/{LARGEST_LOG_RATIO}" for i in places.values()],
     )
     told = {name: _of_place(i, metrics) for name, i in places.items()}
-    for name, of in now.items():
-        told[name] |= {each: getattr(of, each) for each in ("learning_rate", "epsilon", "beta")}
-    after = {}
+    for name, x in now.items():
+        told[name] |= {field: getattr(x, field) for field in ("learning_rate", "epsilon", "beta")}
+    new_states = {}
     for name in kinds:
-        after[name] = _after(states[name].replace(key=keys[name][1]), params[name], moments[name], learned[name])
-    return after, told
+        new_states[name] = _after(states[name].replace(key=keys[name][1]), params[name], moments[name], learned[name])
+    return new_states, told
 
 
 def _after(state: TrainState, params: Groups, moments: Any, learned: Mapping[str, Any]) -> TrainState:
-    """The state with what one update has made of it."""
-    own = {name: of for name, of in params.items() if name not in ("actor", "critic")}
+    """Return the state with the new parameters, optimizer state and signals of an update."""
+    added = {name: group for name, group in params.items() if name not in ("actor", "critic")}
     return state.replace(
         policy=state.policy.replace(params=params["actor"]),
         critic=params["critic"],
-        own={**state.own, **own},
+        own={**state.own, **added},
         optimizer=moments,
         signals={**state.signals, **learned} if learned else state.signals,
     )
 
 
 def over_all(means: Mapping[str, jax.Array], chunk: Mapping[str, Batch]) -> jax.Array:
-    """The mean over all members that acted of what is a mean over those of each behavior; of one behavior as it is."""
+    """Compute the mean over all members that acted from the behaviors' means; return that of a lone behavior."""
     if len(means) == 1:
         return next(iter(means.values()))
     shares = _shares(chunk)
@@ -175,14 +176,14 @@ _SHARE = "share"
 
 
 def _shares(chunk: Mapping[str, Batch]) -> dict[str, jax.Array]:
-    """Of each behavior, its share of the members that acted in a minibatch."""
+    """Compute each behavior's share of the members that acted in a minibatch."""
     counts = {name: batch.acted.sum(dtype=jnp.float32) for name, batch in chunk.items()}
     total = jnp.maximum(sum(counts.values()), 1.0)
     return {name: count / total for name, count in counts.items()}
 
 
 def _placed(place: int, metrics: Metrics, share: jax.Array | None) -> Metrics:
-    """Metrics of one of several behaviors, by names of its own; means by its share, which is told beside them."""
+    """Prefix one behavior's metrics by its place; weight means by its share, which is added to them."""
     if share is None:
         return {f"{place}/{name}": x for name, x in metrics.items()}
     means = {name: x if name == LARGEST_LOG_RATIO else share * x for name, x in metrics.items()}
@@ -190,17 +191,17 @@ def _placed(place: int, metrics: Metrics, share: jax.Array | None) -> Metrics:
 
 
 def _of_place(place: int, metrics: Metrics) -> Metrics:
-    """What `_placed` has put away: means over the behavior's own members."""
-    found = {name.split("/", 1)[1]: x for name, x in metrics.items() if name.startswith(f"{place}/")}
-    share = found.pop(_SHARE, None)
+    """Undo `_placed`: return the means over the behavior's own members."""
+    placed = {name.split("/", 1)[1]: x for name, x in metrics.items() if name.startswith(f"{place}/")}
+    share = placed.pop(_SHARE, None)
     if share is None:
-        return found
+        return placed
     share = jnp.maximum(share, 1e-12)
-    return {name: x if name == LARGEST_LOG_RATIO else x / share for name, x in found.items()}
+    return {name: x if name == LARGEST_LOG_RATIO else x / share for name, x in placed.items()}
 
 
 def coefficients(settings: BehaviorSettings, step: jax.Array) -> Now:
-    """Learning rate, epsilon and beta at a trainer step; traced, so that their decay never recompiles."""
+    """Compute learning rate, epsilon and beta at a trainer step; traced, so that their decay never recompiles."""
     chex.assert_rank(step, 0)
     hyper, last = settings.hyperparameters, settings.max_steps
     return Now(
