@@ -1,6 +1,6 @@
 """Networks as flax modules, and the registry of observation encoders: a new encoder is one file and one line here.
 
-Encoders of images have a registry of their own, `visual.IMAGE_ENCODERS`.
+The registry of image encoders is `visual.IMAGE_ENCODERS`.
 """
 
 from jaxrl.networks.encoders import Encoder, JointEncoder, VectorEncoder, no_problem

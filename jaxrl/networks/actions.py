@@ -1,9 +1,9 @@
 """Distributions over hybrid actions: a Gaussian with free log-sigma per continuous dimension, one softmax per branch.
 
 Log-probabilities are not summed: an action has C + D columns, continuous dimensions first, each with its own
-(ML-Agents). The small constants 1e-7 are the reference's and part of the numbers. Leading axes `...` are arbitrary;
-float32. A branch in which everything is forbidden gives equal probabilities. `spec` is static. All functions raise
-AssertionError for shapes that do not fit the spec or each other.
+(ML-Agents). The small constants 1e-7 are ML-Agents' and change results. Leading axes `...` are arbitrary; float32. A
+branch in which everything is forbidden gives equal probabilities. `spec` is static. All functions raise AssertionError
+for shapes that do not fit the spec or each other.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ ENVIRONMENT_CLIP = 3.0
 
 
 class ActionDistribution(NamedTuple):
-    """What the actor says about an action."""
+    """Distribution of an action by the actor."""
 
     mean: jax.Array  # float32 [..., C]
-    log_sigma: jax.Array  # float32 [C], shared by all states; or [..., C], of each
+    log_sigma: jax.Array  # float32 [C], shared by all states; or [..., C], one for each state
     logits: jax.Array  # float32 [..., M], branches concatenated
 
 
 def noise(key: jax.Array, lead: tuple[int, ...], spec: ActionSpec) -> jax.Array:
-    """What `sample` draws from the key: float32 [*lead, C + D] in [0, 1). The key is consumed."""
+    """Draw the numbers that `sample` needs, float32 [*lead, C + D] in [0, 1). The key is consumed."""
     return jax.random.uniform(key, (*lead, spec.columns))
 
 
 def sample(key: jax.Array, dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> Action:
-    """Raw sample: continuous float32 [..., C] before clipping, discrete int32 [..., D].
+    """Draw a raw action: continuous float32 [..., C] before clipping, discrete int32 [..., D].
 
-    One uniform number per column, turned by the inverse distribution functions: fewer random bits than Gumbel noise.
+    Inverse distribution functions of one uniform number per column: fewer random bits than Gumbel noise.
     key: typed key, consumed, or the numbers that `noise` drew from it; mask: bool [..., M], True where allowed.
     """
     lead = dist.mean.shape[:-1]
@@ -56,16 +56,16 @@ def sample(key: jax.Array, dist: ActionDistribution, mask: jax.Array, spec: Acti
 
 
 def drawn(dist: ActionDistribution, normal: jax.Array) -> jax.Array:
-    """The continuous action [..., C] that standard normal numbers of this shape make: μ + σ · normal."""
+    """Compute the continuous action μ + σ · normal from standard normal numbers, all [..., C]."""
     return dist.mean + _sigma(dist) * normal
 
 
 def choose(p: jax.Array, uniform: jax.Array) -> jax.Array:
-    """Inverse distribution function: probabilities [size, ...] and numbers [...] in [0, 1) -> int32 [...].
+    """Draw indices by inverse distribution function: probabilities [size, ...], numbers [...] in [0, 1) -> int32 [...].
 
-    The first index whose cumulative sum is above uniform · total. Indices with p = 0 are passed over: XLA adds long
-    branches up in blocks, so that their sums may rise or fall by rounding where p = 0. The total is the largest sum of
-    an index with p > 0, hence above uniform · total, and there always is such an index.
+    Takes the first index whose cumulative sum is above uniform · total. Indices with p = 0 are skipped: XLA adds up
+    long branches in blocks, so that their sums may rise or fall by rounding where p = 0. The total is the largest sum
+    of an index with p > 0, hence above uniform · total, so that there always is such an index.
     """
     chex.assert_shape(uniform, p.shape[1:])
     cumulative = jnp.where(p > 0.0, jnp.cumsum(p, axis=0), 0.0)
@@ -75,13 +75,13 @@ def choose(p: jax.Array, uniform: jax.Array) -> jax.Array:
 
 
 def mode(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> Action:
-    """Deterministic action: the mean and the most probable allowed index of each branch."""
+    """Return the deterministic action: the mean and the most probable allowed index of each branch."""
     branches = [jnp.argmax(logits, axis=-1).astype(jnp.int32) for logits in masked_logits(dist, mask, spec)]
     return Action(continuous=dist.mean, discrete=_stack(branches, dist))
 
 
 def log_prob(dist: ActionDistribution, action: Action, mask: jax.Array, spec: ActionSpec) -> jax.Array:
-    """Log-probability of each column, [..., C + D], in nats.
+    """Compute the log-probability of each column, [..., C + D], in nats.
 
     Continuous: -(a - μ)² / (2σ² + 1e-7) - ln(σ + 1e-7) - ½ ln 2π. Discrete: ln(p + 1e-7).
     """
@@ -100,7 +100,7 @@ def log_prob(dist: ActionDistribution, action: Action, mask: jax.Array, spec: Ac
 
 
 def entropy(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> jax.Array:
-    """Entropy used in losses, [...]: mean over dimensions of ½ ln(2πe σ² + 1e-7), plus -Σ p ln(p + 1e-7) per branch."""
+    """Compute the entropy for losses, [...]: mean over C of ½ ln(2πe σ² + 1e-7), plus -Σ p ln(p + 1e-7) per branch."""
     total = jnp.zeros(dist.mean.shape[:-1])
     if spec.continuous_size:
         variance = jnp.exp(2.0 * dist.log_sigma)
@@ -111,18 +111,18 @@ def entropy(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> jax.
 
 
 def to_environment(action: Action) -> Action:
-    """What the environment receives: clip(a, -3, 3) / 3 for continuous dimensions, branches as they are."""
+    """Convert a raw action to the environment's: clip(a, -3, 3) / 3 for continuous dimensions, branches as they are."""
     clipped = jnp.clip(action.continuous, -ENVIRONMENT_CLIP, ENVIRONMENT_CLIP) / ENVIRONMENT_CLIP
     return action._replace(continuous=clipped)
 
 
 def from_environment(action: Action) -> Action:
-    """The raw action of one that the environment has: 3 a for continuous dimensions, branches as they are."""
+    """Convert an action of the environment to a raw one: 3 a for continuous dimensions, branches as they are."""
     return action._replace(continuous=jnp.asarray(action.continuous, jnp.float32) * ENVIRONMENT_CLIP)
 
 
 def one_hot(action: Action, spec: ActionSpec) -> jax.Array:
-    """Action as critics see it, float32 [..., C + M]: raw continuous values, then the one-hot of each branch."""
+    """Encode an action for critics, float32 [..., C + M]: raw continuous values, then the one-hot of each branch."""
     _check_action(action, spec)
     parts = [jnp.asarray(action.continuous, jnp.float32)]
     for i, size in enumerate(spec.discrete_branches):
@@ -132,7 +132,7 @@ def one_hot(action: Action, spec: ActionSpec) -> jax.Array:
 
 
 def masked_logits(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> list[jax.Array]:
-    """Per branch [..., size]: the logit where allowed, -1e8 where forbidden."""
+    """Return the logits of each branch [..., size], -1e8 where forbidden."""
     chex.assert_axis_dimension(dist.mean, -1, spec.continuous_size)
     chex.assert_axis_dimension(dist.log_sigma, -1, spec.continuous_size)
     chex.assert_shape([dist.logits, mask], (*dist.mean.shape[:-1], spec.mask_size))
@@ -142,7 +142,7 @@ def masked_logits(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -
 
 
 def probabilities(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> list[jax.Array]:
-    """Per branch [..., size]: softmax of the masked logits."""
+    """Compute the softmax of the masked logits of each branch, [..., size]."""
     return [jax.nn.softmax(logits, axis=-1) for logits in masked_logits(dist, mask, spec)]
 
 
@@ -152,10 +152,10 @@ def _sigma(dist: ActionDistribution) -> jax.Array:
 
 
 def _columns_of(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> list[jax.Array]:
-    """`probabilities` as [size, N], N all leading axes as one.
+    """Compute `probabilities` as [size, N], N all leading axes as one.
 
-    On the CPU sums over a first axis take a third of those over a short last one, and with more axes behind it, the
-    last of them short, those of a loss take 220 instead of 5 us each ([5, 1536, 1], jaxlib 0.10.2).
+    On the CPU sums over a first axis take a third of the time of sums over a short last axis. With more axes behind it,
+    the last of them short, each sum of a loss takes 220 instead of 5 us ([5, 1536, 1], jaxlib 0.10.2).
     """
     return [jax.nn.softmax(x.reshape(-1, x.shape[-1]).T, axis=0) for x in masked_logits(dist, mask, spec)]
 

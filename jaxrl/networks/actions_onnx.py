@@ -1,4 +1,4 @@
-"""The outputs of an ONNX file for `actions`: sampled and most probable actions, as the environment gets them.
+"""The outputs of an ONNX file for `actions`: sampled and most probable actions, as sent to the environment.
 
 `Multinomial` adds up the probabilities of one branch from first to last, so that indices with p = 0 (a log-probability
 of -inf) are never drawn.
@@ -15,17 +15,17 @@ from jaxrl.networks.onnx_graph import INT64, OnnxGraph
 from jaxrl.types import ActionSpec
 
 SIGMA, PROBABILITIES = "sigma", "probabilities"
-"""Inner values that a check may read: a constant, float32 [C], or a tensor [batch, C]; the tensors
-`probabilities/<branch>`, [batch, size]."""
+"""Names of inner values for checks: σ is a constant, float32 [C], or a tensor [batch, C]; the tensors
+`probabilities/<branch>` are [batch, size]."""
 _MOST_PROBABLE = "deterministic_continuous_actions"
 
 
 def continuous_onnx(
     graph: OnnxGraph, mean: str, log_sigma: np.ndarray, finish: Callable[[str], str] | None = None
 ) -> None:
-    """a = mean + sigma · noise; what the environment gets is clip(a, -3, 3) / 3. mean [batch, C], log_sigma [C].
+    """Add the outputs clip(a, -3, 3) / 3 of a = mean + sigma · noise. mean [batch, C], log_sigma [C].
 
-    `finish` adds what comes after that to a tensor [batch, C].
+    `finish` adds further nodes to a tensor [batch, C] before it is an output.
     """
     size = len(log_sigma)
     sigma = graph.constant(SIGMA, np.exp(log_sigma))
@@ -40,9 +40,9 @@ def continuous_onnx(
 def squashed_onnx(
     graph: OnnxGraph, mean: str, log_sigma: str, size: int, finish: Callable[[str], str] | None = None
 ) -> None:
-    """a = tanh(mean + sigma · noise), which is what the environment gets. mean, log_sigma [batch, C], C = `size`.
+    """Add the outputs tanh(mean + sigma · noise). mean, log_sigma [batch, C], C = `size`; `finish` as above.
 
-    The deterministic action is tanh(mean); ML-Agents writes the mean itself there, which is not squashed.
+    The deterministic action is tanh(mean); in ML-Agents' files it is the mean itself, which is not squashed.
     """
     sigma = graph.add("Exp", [log_sigma], SIGMA)
     noise = graph.add("RandomNormalLike", [mean], "noise", mean=0.0, scale=1.0)
@@ -57,7 +57,7 @@ def squashed_onnx(
 
 
 def discrete_onnx(graph: OnnxGraph, logits: list[str], action: ActionSpec) -> None:
-    """One index per branch, sampled from softmax(logits · mask + (mask - 1) · 1e8), and the most probable one.
+    """Add the outputs of branches: an index sampled from softmax(logits · mask + (mask - 1) · 1e8), and the best one.
 
     logits: a tensor [batch, size] per branch. Reads the input `action_masks`, [batch, M].
     """
@@ -81,7 +81,7 @@ def _to_environment(graph: OnnxGraph, x: str, output: str, size: int, finish: Ca
 
 
 def _masked_logits(graph: OnnxGraph, logits: str, action: ActionSpec, branch: int) -> str:
-    """Logits of one branch, [batch, size], -1e8 where forbidden."""
+    """Add the masked logits of one branch, [batch, size], -1e8 where forbidden."""
     start = sum(action.discrete_branches[:branch])
     end = start + action.discrete_branches[branch]
     mask = graph.add("Slice", ["action_masks"], f"mask/{branch}", axes=[1], starts=[start], ends=[end])
@@ -93,9 +93,9 @@ def _masked_logits(graph: OnnxGraph, logits: str, action: ActionSpec, branch: in
 
 
 def _sample(graph: OnnxGraph, logits: str, branch: int) -> str:
-    """Sampled index of one branch, int64 [batch, 1].
+    """Add the sampled index of one branch, int64 [batch, 1].
 
-    Log of the softmax, not the bare logits: the pattern in ML-Agents' own files, so every engine knows it.
+    It draws by the log of the softmax, not by the logits: every engine knows this pattern of ML-Agents' own files.
     """
     probabilities = graph.add("Softmax", [logits], f"{PROBABILITIES}/{branch}", axis=1)
     logs = graph.add("Log", [probabilities], f"log_probabilities/{branch}")
@@ -103,7 +103,7 @@ def _sample(graph: OnnxGraph, logits: str, branch: int) -> str:
 
 
 def _columns(graph: OnnxGraph, columns: list[str], output: str) -> None:
-    """The columns of all branches side by side, int64 [batch, D], as an output."""
+    """Declare the columns of all branches side by side as an output, int64 [batch, D]."""
     if len(columns) == 1:
         graph.add("Identity", columns, output)
     else:

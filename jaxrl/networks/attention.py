@@ -7,10 +7,10 @@ i). All sets draw on the same 2A entities, so that the work is shared:
   - x, q, k, v and all scores q·k are computed once per entity; a set picks its queries and masks its keys;
   - the output layer is applied to v per head, before the weighting (U = v_head W_head): the (1 + A) A outputs are
     weighted sums of U, not products with an h x h matrix each;
-  - the mean that the last LN would subtract is taken out of W and its bias in advance.
+  - the mean that the last LN would subtract is subtracted from W and its bias in advance.
 Everything large is a plain matrix product: XLA's CPU backend is several times slower at reductions of broadcast
-products, and at batched products that contract the first axis of a matrix, which is why the small ones bring their own
-gradients.
+products, and at batched products that contract the first axis of a matrix. The small products therefore define their
+own gradients.
 
 Letters: N teams, A members, E entities (A observations, then A observation-actions), S sets, H heads, d = h / H.
 """
@@ -31,12 +31,12 @@ from jaxrl.networks.shapes import as_row
 from jaxrl.types import JaxrlError
 
 HEADS = 4
-ABSENT = -1e6  # score of an absent key, as the reference's: a set without any present key gives equal weights, not NaN
+ABSENT = -1e6  # score of an absent key, as in ML-Agents: a set without any present key gives equal weights, not NaN
 EPSILON = 1e-5
 
 
 class TeamAttention(nn.Module):
-    """Pooled attention outputs of a team. What absent members hold must be finite."""
+    """Pooled attention outputs of a team. The entries of absent members must be finite."""
 
     embedding: int
     dtype: str = "float32"  # of the products
@@ -53,7 +53,7 @@ class TeamAttention(nn.Module):
         self.out_bias = self.param("out_bias", nn.initializers.zeros, (self.embedding,))
 
     def __call__(self, o: jax.Array, oa: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """o, oa: [N, A, h]; present: bool [N, A]. Gives value [N, h] and baseline [N, A, h].
+        """Compute value [N, h] and baseline [N, A, h] from o, oa [N, A, h] and present, bool [N, A].
 
         Raises AssertionError for other shapes.
         """
@@ -64,12 +64,12 @@ class TeamAttention(nn.Module):
         return pooled[:, 0], pooled[:, 1:]
 
     def value_only(self, o: jax.Array, present: jax.Array) -> jax.Array:
-        """The value part alone: o [N, A, h], present bool [N, A] -> [N, h]. Raises AssertionError for other shapes."""
+        """Compute the value alone: o [N, A, h], present bool [N, A] -> [N, h]. Raises AssertionError for others."""
         chex.assert_shape(o, (*present.shape, self.embedding))
         return self._attend(o, present, np.ones((1, present.shape[1]), bool))[:, 0]
 
     def _attend(self, entities: jax.Array, present: jax.Array, by_observation: np.ndarray) -> jax.Array:
-        """entities [N, E, h]; by_observation [S, A]: member a enters set s as its observation. Gives [N, S, h]."""
+        """Attend in all sets: entities [N, E, h] -> [N, S, h]; by_observation [S, A]: a enters s as observation."""
         n, count, h = entities.shape
         sets, members = by_observation.shape
         x = layer_norm(entities)
@@ -84,7 +84,7 @@ class TeamAttention(nn.Module):
         return pool(centred, present)
 
     def _project_out(self, v: jax.Array, n: int) -> jax.Array:
-        """v [N·E, h] -> U [N, H·E, h], the output layer applied to each head's part, without mean over h."""
+        """Apply the output layer to each head's part, without mean over h: v [N·E, h] -> U [N, H·E, h]."""
         kernel = (self.out_kernel - jnp.mean(self.out_kernel, axis=1, keepdims=True)).astype(v.dtype)
         h = kernel.shape[0]
         parts = [slice(i * h // HEADS, (i + 1) * h // HEADS) for i in range(HEADS)]
@@ -92,7 +92,7 @@ class TeamAttention(nn.Module):
 
 
 def _pick(x: jax.Array, by_observation: np.ndarray) -> jax.Array:
-    """[..., E, c] -> [..., S, A, c]: for each set the entity as which each member enters it."""
+    """Pick for each set the entity as which each member enters it: [..., E, c] -> [..., S, A, c]."""
     members = by_observation.shape[1]
     o, oa = x[..., None, :members, :], x[..., None, members:, :]
     if not oa.shape[-2]:
@@ -101,7 +101,7 @@ def _pick(x: jax.Array, by_observation: np.ndarray) -> jax.Array:
 
 
 def _weights(scores: jax.Array, present: jax.Array, by_observation: np.ndarray) -> jax.Array:
-    """Softmax over the keys of a set: scores [N, H, S, A, E] -> the same shape, 0 for entities outside the set."""
+    """Compute the softmax over a set's keys, scores and weights [N, H, S, A, E]; 0 for entities outside the set."""
     kinds = scores.shape[-1] // present.shape[1]
     key_present = jnp.tile(present, (1, kinds))[:, None, None, None, :]
     inside = np.concatenate([by_observation, ~by_observation][:kinds], axis=1)[None, None, :, None, :]
@@ -109,7 +109,7 @@ def _weights(scores: jax.Array, present: jax.Array, by_observation: np.ndarray) 
 
 
 def pool(centred: jax.Array, present: jax.Array) -> jax.Array:
-    """Layer norm of rows without mean, then mean over the present members: [N, S, A, h] -> [N, S, h].
+    """Apply layer norm to rows of mean 0, then average over the present members: [N, S, A, h] -> [N, S, h].
 
     The mean is Σ / (number present + 1e-7), so that an empty team gives 0.
     """
@@ -121,6 +121,6 @@ def pool(centred: jax.Array, present: jax.Array) -> jax.Array:
 
 
 def layer_norm(x: jax.Array) -> jax.Array:
-    """(x - mean) / sqrt(var + 1e-5) over the last axis, biased variance, nothing learned."""
+    """Compute (x - mean) / sqrt(var + 1e-5) over the last axis, with biased variance and no parameters."""
     centred = x - jnp.mean(x, axis=-1, keepdims=True)
     return centred * jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + EPSILON)

@@ -1,8 +1,8 @@
-"""What actor and all critics have in common: from observations to the features that heads read.
+"""The common body of actor and critics: from observations to the features that heads read.
 
     observations → encoders → hidden layers → memory
 
-Memory is a carry that goes in and comes out, or `Sequences` that it goes along; without memory it is `()`.
+Memory is a carry, of which the new value is returned, or `Sequences` along which it is computed; `()` without memory.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from jaxrl.types import BehaviorSpec
 class NetworkBody(nn.Module):
     """Encoders, hidden layers and memory of one network: (obs, memory) -> (features, carry).
 
-    Whoever owns it calls `nn.share_scope(self, body)` in its `setup`: the parameters are the owner's, `encoder/...` and
-    `body/layer_<i>/...`. A critic of a whole team puts something of its own between `encode` and `hidden`.
+    The module that owns it calls `nn.share_scope(self, body)` in its `setup`: the parameters are the owner's,
+    `encoder/...` and `body/layer_<i>/...`. A critic of a whole team adds layers between `encode` and `hidden`.
 
-    `conditioned`: goals choose the weights of the last layer where the settings say so; without, a goal is an ordinary
-    observation. Only for networks whose hidden layers read the encoding itself.
+    `conditioned`: goals choose the weights of the last layer if the settings say so; without it a goal is an ordinary
+    observation. It is only for networks whose hidden layers read the encoding itself.
     """
 
     spec: BehaviorSpec
@@ -58,31 +58,31 @@ class NetworkBody(nn.Module):
         return self.remember(self.body(self.encode(obs)), memory)
 
     def encode(self, obs: tuple[jax.Array, ...]) -> jax.Array:
-        """The encoders alone: a tuple of [..., *shape] -> [..., E]."""
+        """Apply the encoders: a tuple of [..., *shape] -> [..., E]."""
         return self.encoder(obs)
 
     def hidden(self, x: jax.Array) -> jax.Array:
-        """The hidden layers alone: [..., E] -> [..., h]."""
+        """Apply the hidden layers: [..., E] -> [..., h]."""
         return self.body(x)
 
     def remember(self, x: jax.Array, memory: Carry | Sequences) -> tuple[jax.Array, Carry]:
-        """The memory alone: [..., h] -> what heads read, float32, and the carry after it; without memory x goes on.
+        """Apply the memory: [..., h] -> features for heads, float32, and the new carry; x itself without memory.
 
-        Raises AssertionError for a network with memory that is given none, and the other way round.
+        Raises AssertionError for a network with memory without a carry, and the other way round.
         """
-        given = not (isinstance(memory, tuple) and not memory)
-        chex.assert_equal(given, self.settings.memory is not None)
+        has_memory = not (isinstance(memory, tuple) and not memory)
+        chex.assert_equal(has_memory, self.settings.memory is not None)
         x = x.astype(jnp.float32)
-        return self.memory(x, memory) if given else (x, ())
+        return self.memory(x, memory) if has_memory else (x, ())
 
 
 def conditioning_goals(spec: BehaviorSpec, settings: NetworkSettings) -> Columns:
-    """Columns of the encoding that choose the weights of the last layer; () where there are none."""
+    """Return the columns of the encoding that choose the weights of the last layer; () without goals."""
     return goal_columns(spec, settings) if settings.goal_conditioning_type == "hyper" else ()
 
 
 class OwnBody(nn.Module):
-    """Hidden layers of one's own, [..., E] -> [..., h]; it sees all leading axes as one, and goals as the rest."""
+    """A user's own hidden layers, [..., E] -> [..., h], with all leading axes as one and goals as ordinary inputs."""
 
     address: str
     units: int
@@ -97,7 +97,7 @@ class OwnBody(nn.Module):
 
 
 class MLP(nn.Module):
-    """`layers` times linear to `units` and swish: [..., E] -> [..., h]."""
+    """Hidden layers, `layers` times linear to `units` and swish: [..., E] -> [..., h]."""
 
     units: int
     layers: int
@@ -120,7 +120,7 @@ def body_onnx(
     states: States,
     given: tuple[str, ...] | None = None,
 ) -> str:
-    """`NetworkBody` with its inputs (or the tensors `given`) and the normaliser before it: the features, [batch, h]."""
+    """Add `NetworkBody` with its inputs (or the tensors `given`) and the normaliser. Return features, [batch, h]."""
     if settings.body_type is not None:
         raise ExportError(f"a file cannot hold the hidden layers {settings.body_type}")
     encoding = observations_onnx(graph, "encoder", spec, settings, states, given)

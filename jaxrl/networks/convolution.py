@@ -1,4 +1,4 @@
-"""What image trunks are made of beside their fast filters (`filters.py`): parameters, XLA's convolution, pooling.
+"""Parts of image trunks beside the fast filters of `filters.py`: parameters, XLA's convolution, pooling.
 
 Kernels are [k, k, inputs, outputs].
 """
@@ -19,7 +19,7 @@ POOL_SIDE, POOL_STRIDE = 3, 2
 
 
 class Kernel(nn.Module):
-    """Parameters of `features` square filters over so many inputs: [side, side, inputs, features] and a bias."""
+    """Parameters of `features` square filters over `inputs` channels: [side, side, inputs, features] and a bias."""
 
     features: int
     side: int
@@ -33,32 +33,32 @@ class Kernel(nn.Module):
 
 
 def library(x: jax.Array, kernel: jax.Array, stride: int, padding: int) -> jax.Array:
-    """XLA's own convolution of x [N, H, W, C] with kernel [k, k, C, F], `padding` zeros on each side."""
+    """Apply XLA's convolution to x [N, H, W, C] with kernel [k, k, C, F] and `padding` zeros on each side."""
     sides = ((padding, padding), (padding, padding))
     return jax.lax.conv_general_dilated(x, kernel, (stride, stride), sides, dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def max_pool(x: jax.Array) -> jax.Array:
-    """Maximum over 3 x 3 with stride 2, no padding: [*, H, W, *] -> [*, (H - 3) // 2 + 1, (W - 3) // 2 + 1, *].
+    """Take the maximum over 3 x 3, stride 2, no padding: [*, H, W, *] -> [*, (H - 3) // 2 + 1, (W - 3) // 2 + 1, *].
 
-    Of equal ones the first in reading order gets the gradient. Written as choices between slices: the gradient of
-    XLA's windowed maximum is a scatter, which its CPU backend runs one element after the other.
+    Of equal elements the first in reading order gets the gradient. It is written as choices between slices: the
+    gradient of XLA's windowed maximum is a scatter, which its CPU backend runs one element after the other.
     """
     return _max_pool_axis(_max_pool_axis(x, 2), 1)
 
 
 def pooled(side: int) -> int:
-    """What `max_pool` leaves of a side."""
+    """Return the side of an image of this side after `max_pool`."""
     return (side - POOL_SIDE) // POOL_STRIDE + 1
 
 
 def convolved(side: int, kernel: int, stride: int) -> int:
-    """What a convolution without padding leaves of a side."""
+    """Return the side of an image of this side after a convolution without padding."""
     return (side - kernel) // stride + 1
 
 
 def convolution_onnx(graph: OnnxGraph, x: str, path: str, stride: int = 1, padding: int = 0) -> str:
-    """`Convolution` with its parameters at a path, on the tensor x [batch, C, H, W]."""
+    """Add a convolution of the tensor x [batch, C, H, W], with its parameters at a path."""
     kernel = graph.param(f"{path}/kernel")
     weights = graph.constant(f"{path}/kernel", np.transpose(kernel, (3, 2, 0, 1)))
     bias = graph.constant(f"{path}/bias", graph.param(f"{path}/bias"))
@@ -67,7 +67,7 @@ def convolution_onnx(graph: OnnxGraph, x: str, path: str, stride: int = 1, paddi
 
 
 def max_pool_onnx(graph: OnnxGraph, x: str, output: str) -> str:
-    """`max_pool` of the tensor x [batch, C, H, W]."""
+    """Add `max_pool` of the tensor x [batch, C, H, W]."""
     size = {"kernel_shape": [POOL_SIDE] * 2, "strides": [POOL_STRIDE] * 2, "pads": [0] * 4}
     return graph.add("MaxPool", [x], output, **size)
 

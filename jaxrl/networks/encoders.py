@@ -2,7 +2,7 @@
 
 An encoder is one class with its ONNX builder beside it, and one line of the registry `jaxrl.networks.ENCODERS`, under
 the name that `kind_of` gives. The class is constructed with its observation and the network settings, and called with
-the observation. What looks at several observations at once (entities, together with all that is no entity) is a
+the observation. An encoder of several observations at once (entities, together with the encodings of all others) is a
 `JointEncoder`, one line of `jaxrl.networks.JOINT_ENCODERS`.
 """
 
@@ -27,27 +27,27 @@ class UnsupportedObservationError(JaxrlError):
 
 
 class EncoderInput(NamedTuple):
-    """What the ONNX builder of an encoder reads."""
+    """Inputs of the ONNX builder of an encoder."""
 
     observation: ObservationSpec
     settings: NetworkSettings
-    path: str  # of the encoder's parameters
+    path: str  # path of the encoder's parameters
     x: str  # tensor of the observation, already normalised, [batch, *shape]
 
 
 class Encoder(NamedTuple):
-    """One line of the registry."""
+    """An encoder of one observation, one line of the registry."""
 
     module: Callable[..., nn.Module]  # (observation, settings, name=...) → module: [..., *shape] → [..., E]
-    onnx: Callable[[OnnxGraph, EncoderInput], str]  # adds the same to a graph and names its output, [batch, E]
+    onnx: Callable[[OnnxGraph, EncoderInput], str]  # adds its nodes to a graph and returns its output, [batch, E]
     size: Callable[[ObservationSpec, NetworkSettings], int]  # E
     problem: Callable[[ObservationSpec, NetworkSettings], str]  # why it cannot read the observation; "" if it can
 
 
 class JointEncoderInput(NamedTuple):
-    """What the ONNX builder of a joint encoder reads."""
+    """Inputs of the ONNX builder of a joint encoder."""
 
-    observations: tuple[ObservationSpec, ...]  # those of its kind, in the order of the spec
+    observations: tuple[ObservationSpec, ...]  # observations of its kind, in the order of the spec
     settings: NetworkSettings
     path: str
     xs: tuple[str, ...]  # tensors of these observations, [batch, *shape]
@@ -55,7 +55,7 @@ class JointEncoderInput(NamedTuple):
 
 
 class JointEncoder(NamedTuple):
-    """One line of the registry of encoders that read all observations of their kind together."""
+    """An encoder of all observations of its kind together, one line of the registry."""
 
     module: Callable[..., nn.Module]  # (observations, settings, name=...) → module: (xs, own) → [..., E]
     onnx: Callable[[OnnxGraph, JointEncoderInput], str]
@@ -64,22 +64,22 @@ class JointEncoder(NamedTuple):
 
 
 def kind_of(observation: ObservationSpec) -> str:
-    """Name of the encoder that an observation needs: `vector`, `visual`, `entities` or `rank<n>`; goals as others."""
+    """Return the name of an observation's encoder: `vector`, `visual`, `entities` or `rank<n>`, also for goals."""
     if len(observation.shape) == 2 and DimensionProperty.VARIABLE_SIZE in observation.dimension_property[:1]:
         return "entities"
     return {1: "vector", 3: "visual"}.get(len(observation.shape), f"rank{len(observation.shape)}")
 
 
 def is_goal(observation: ObservationSpec) -> bool:
-    """Whether the environment marks the observation as the agent's goal."""
+    """Return whether the environment marks the observation as the agent's goal."""
     return observation.observation_type == ObservationType.GOAL_SIGNAL
 
 
 def as_float(x: jax.Array, dtype: str = "float32") -> jax.Array:
-    """Numbers as networks see them: uint8 0..255 becomes 0..1, everything else stays what it is.
+    """Convert numbers for networks to `dtype`: uint8 0..255 becomes 0..1, other values stay.
 
-    `dtype` is a network's `compute_dtype`. What encoders and hidden layers compute has the dtype of what they are
-    given, their parameters follow it, and `NetworkBody` gives float32 again.
+    `dtype` is a network's `compute_dtype`. Encoders and hidden layers compute in the dtype of their input, to which
+    their parameters are converted, and `NetworkBody` returns float32.
     """
     if x.dtype == jnp.uint8:
         return (x.astype(jnp.float32) / UINT8_RANGE).astype(dtype)
@@ -87,7 +87,7 @@ def as_float(x: jax.Array, dtype: str = "float32") -> jax.Array:
 
 
 class VectorEncoder(nn.Module):
-    """A vector observation is its own encoding: [..., F] -> [..., F]."""
+    """Encoder of vectors, which are their own encoding: [..., F] -> [..., F]."""
 
     observation: ObservationSpec
     settings: NetworkSettings
@@ -98,5 +98,5 @@ class VectorEncoder(nn.Module):
 
 
 def no_problem(observation: ObservationSpec, settings: NetworkSettings) -> str:
-    """For encoders that read every observation of their kind."""
+    """Return no problem, for encoders that read every observation of their kind."""
     return ""

@@ -4,9 +4,9 @@
     entity e = swish(linear([self, features of e])), one linear layer for each observation
     x = LN(e); a = softmax(q·k / √128) v in 4 heads; y = LN(linear(a) + x); encoding = mean of y over the present ones
 
-An entity is absent if the sum of squares of its features is below 0.01, so that rows of zeros are padding. Nobody looks
-at an absent entity and it has no part in the mean: whatever it holds below that bound changes nothing. With no entity
-present the encoding is 0. The order of the entities has no effect.
+An entity is absent if the sum of squares of its features is below 0.01, so that rows of zeros are padding. An absent
+entity is no key and no part of the mean, so that its features have no effect. With no entity present the encoding is 0.
+The order of the entities has no effect.
 
 The part of `self` is multiplied once per agent, not once per entity. The widths are fixed, whatever `hidden_units` is.
 Letters: N agents, E entities of all observations, F features, H heads, d = 128 / H.
@@ -30,11 +30,11 @@ from jaxrl.types import ObservationSpec
 
 EMBEDDING = 128
 PRESENT_FROM = 0.01
-"""Smallest sum of squares of an entity that is there."""
+"""Smallest sum of squares of a present entity."""
 
 
 class EntityEncoder(nn.Module):
-    """Entity observations [..., n, F] each, and the other encodings `own` [..., E0] or None -> [..., 128]."""
+    """Encoder of entity observations [..., n, F] and the other encodings `own` [..., E0] or None -> [..., 128]."""
 
     observations: tuple[ObservationSpec, ...]
     settings: NetworkSettings
@@ -54,7 +54,7 @@ class EntityEncoder(nn.Module):
 
 
 class Embedding(nn.Module):
-    """swish(linear([self, features])): x [N, n, F], seen [N, 128] or None -> [N, n, 128]."""
+    """Embedding swish(linear([self, features])): x [N, n, F], seen [N, 128] or None -> [N, n, 128]."""
 
     @nn.compact
     def __call__(self, x: jax.Array, seen: jax.Array | None) -> jax.Array:
@@ -81,7 +81,7 @@ class SelfAttention(nn.Module):
         attended = jnp.swapaxes(weighted_sums(weights, v), 1, 2).reshape(x.shape)
         kernel = self.param("out_kernel", init, (EMBEDDING, EMBEDDING))
         bias = self.param("out_bias", nn.initializers.zeros, (EMBEDDING,))
-        # the mean that the last layer norm would subtract is taken out of kernel and bias; x has none
+        # the mean that the last layer norm would subtract is subtracted from kernel and bias; x has mean 0
         kernel, bias = kernel - jnp.mean(kernel, axis=1, keepdims=True), bias - jnp.mean(bias)
         kernel, bias = kernel.astype(x.dtype), bias.astype(x.dtype)
         out = on_rows(lambda rows: rows @ kernel + bias.reshape(1, -1), attended)
@@ -89,7 +89,7 @@ class SelfAttention(nn.Module):
 
 
 def entities_problem(observation: ObservationSpec, settings: NetworkSettings) -> str:
-    """A goal of variable length."""
+    """Return the problem of a goal of variable length; "" for other observations."""
     if not is_goal(observation):
         return ""
     return (

@@ -13,7 +13,7 @@ from jaxrl.networks.onnx_graph import FLOAT, OnnxGraph
 
 
 def entities_onnx(graph: OnnxGraph, given: JointEncoderInput) -> str:
-    """`EntityEncoder` of tensors [batch, n, F] and the other encodings [batch, E0]: [batch, 128]."""
+    """Add `EntityEncoder` of tensors [batch, n, F] and the other encodings [batch, E0]: [batch, 128]."""
     path = given.path
     seen = None if given.own is None else graph.swish(graph.dense(given.own, f"{path}/self"))
     embedded = [_embedding(graph, f"{path}/embed_{i}", x, seen) for i, x in enumerate(given.xs)]
@@ -27,13 +27,13 @@ def entities_onnx(graph: OnnxGraph, given: JointEncoderInput) -> str:
 
 
 def _length(graph: OnnxGraph, path: str, x: str) -> str:
-    """Sum of squares of each entity, [batch, n, 1]."""
+    """Add the sum of squares of each entity, [batch, n, 1]."""
     squares = graph.add("Mul", [x, x], f"{path}/squares")
     return graph.add("ReduceSum", [squares], path, axes=[2], keepdims=1)
 
 
 def _embedding(graph: OnnxGraph, path: str, x: str, seen: str | None) -> str:
-    """`Embedding`: [batch, n, 128]."""
+    """Add `Embedding`: [batch, n, 128]."""
     kernel, bias = graph.param(f"{path}/kernel"), graph.constant(f"{path}/bias", graph.param(f"{path}/bias"))
     before = 0 if seen is None else EMBEDDING
     out = graph.add("MatMul", [x, graph.constant(f"{path}/kernel/features", kernel[before:])], f"{path}/features")
@@ -44,7 +44,7 @@ def _embedding(graph: OnnxGraph, path: str, x: str, seen: str | None) -> str:
 
 
 def _attention(graph: OnnxGraph, path: str, entities: str, absent: str, count: int) -> str:
-    """`SelfAttention` without the mean: entities [batch, E, 128], absent [batch, E, 1] -> [batch, E, 128]."""
+    """Add `SelfAttention` without the mean: entities [batch, E, 128], absent [batch, E, 1] -> [batch, E, 128]."""
     x = graph.layer_norm(entities, 2, f"{path}/x")
     # keys are turned here, because engines dislike a transpose that is merged into the product
     turns = ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
@@ -65,7 +65,7 @@ def _attention(graph: OnnxGraph, path: str, entities: str, absent: str, count: i
 
 
 def _part(graph: OnnxGraph, path: str, x: str, index: int, count: int, turn: list[int]) -> str:
-    """Queries (0), keys (1) or values (2) by head."""
+    """Add queries (`index` 0), keys (1) or values (2) by head."""
     place, columns = f"{path}/qkv/{index}", slice(index * EMBEDDING, (index + 1) * EMBEDDING)
     kernel = graph.constant(f"{place}/kernel", graph.param(f"{path}/qkv/kernel")[:, columns])
     bias = graph.constant(f"{place}/bias", graph.param(f"{path}/qkv/bias")[columns])
@@ -75,7 +75,7 @@ def _part(graph: OnnxGraph, path: str, x: str, index: int, count: int, turn: lis
 
 
 def _mean_of_present(graph: OnnxGraph, path: str, x: str, absent: str) -> str:
-    """Σ of present entities / (number present + 1e-7): x [batch, E, 128] -> [batch, 128]."""
+    """Add Σ of present entities / (number present + 1e-7): x [batch, E, 128] -> [batch, 128]."""
     # 1 - absent, without the constant on the left of a subtraction
     minus = graph.add("Mul", [absent, graph.constant(f"{path}/minus_one", np.array([-1.0]))], f"{path}/minus")
     present = graph.add("Add", [minus, graph.constant(f"{path}/one", np.array([1.0]))], f"{path}/present")

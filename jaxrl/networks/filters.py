@@ -1,15 +1,14 @@
-"""Layers of filters over images, as a CPU computes them fast, and trunks of nothing else.
+"""Layers of filters over images that are fast on CPUs, and trunks that consist of them.
 
 XLA's own convolutions are fast on a CPU in the forward direction only: inside a loop, and an update is a loop over
 minibatches, their gradients take 10 to 60 times as long as products. Here a convolution is one matrix product
     y [F, h·w·n] = kernelᵀ [F, k·k·C] · places [k·k·C, h·w·n]
-over all that the filter's places see, and so are both its gradients. Two things make it fast:
-  - images stand along the last axis, [C, H, W, n], so that all copies are of long rows, and no product has to
-    transpose what it reads;
-  - where nobody asks for a gradient, a few images at a time go through all layers, so that what lies between the
-    layers stays in the caches; a gradient wants all that, and keeping it tile by tile costs more than it saves.
-A stride disappears first, as blocks of pixels become channels. Accelerators have good convolutions; there XLA's own,
-with their gradients, are taken, of images [N, H, W, C].
+over the inputs of the filter at all its places, and so are both its gradients. Two things make it fast:
+  - images are the last axis, [C, H, W, n], so that all copies are of long rows, and no product transposes its inputs;
+  - without gradients, a few images at a time go through all layers, so that activations stay in the caches. Gradients
+    need all activations, and storing them tile by tile costs more than it saves.
+A stride is removed first by turning blocks of pixels into channels. Accelerators have good convolutions: they use
+XLA's, with its gradients, on images [N, H, W, C].
 
 Letters: N images, n of them in a tile, C channels, F features, k side of a filter.
 """
@@ -30,18 +29,18 @@ from jaxrl.networks.encoders import as_float
 from jaxrl.networks.shapes import as_row
 
 SLOPE = 0.01
-"""Of the leaky ReLU behind every filter and linear layer."""
+"""Slope of the leaky ReLU behind every filter and linear layer."""
 TILE_PIXELS, LEARNING_PIXELS, LANES = 8 * 84 * 84, 256 * 84 * 84, 8
-"""Pixels of a tile: its places then fill about what a core caches, and, where gradients are taken, as much memory as a
-minibatch may (80 MB of the first layer of `nature_cnn`). And what numbers of images are rounded up to."""
+"""Pixels of a tile, whose places about fill a core's cache; pixels of a tile with gradients, bounded by memory (80 MB
+of the first layer of `nature_cnn`); and the number to whose multiples images are rounded up."""
 
 
 Weights = tuple[tuple[jax.Array, jax.Array], ...]
-"""Of each layer, kernel [k, k, C, F] and bias [F]."""
+"""Kernel [k, k, C, F] and bias [F] of each layer."""
 Layer = Callable[[jax.Array, tuple[jax.Array, jax.Array], int, int], jax.Array]
 """(x, kernel and bias, stride, zeros on each side) → the layer's output, height and width on axes 1 and 2 as in x."""
 Layers = Callable[[Layer, jax.Array, Weights], jax.Array]
-"""What a trunk makes of images with its weights, by such a layer."""
+"""(layer, images, weights) → the trunk's features, computed by such layers."""
 
 
 class Filters(NamedTuple):
@@ -76,12 +75,12 @@ class FilterTrunk(nn.Module):
 
 
 def features_of(layers: Layers, images: jax.Array, weights: Weights) -> jax.Array:
-    """[N, C, H, W] -> [N, c·h·w]."""
+    """Apply the layers by the method that suits the device: [N, C, H, W] -> [N, c·h·w]."""
     return (by_library if mesh.on_accelerator() else in_tiles)(layers, images, weights)
 
 
 def by_library(layers: Layers, images: jax.Array, weights: Weights) -> jax.Array:
-    """By XLA's convolutions."""
+    """Apply the layers by XLA's convolutions."""
 
     def layer(x: jax.Array, weights: tuple[jax.Array, jax.Array], stride: int, padding: int) -> jax.Array:
         kernel, bias = weights
@@ -93,7 +92,7 @@ def by_library(layers: Layers, images: jax.Array, weights: Weights) -> jax.Array
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def in_tiles(layers: Layers, images: jax.Array, weights: Weights) -> jax.Array:
-    """By products over a few images at a time; over many where the gradient is taken."""
+    """Apply the layers by products over a few images at a time, or over many for a gradient."""
     return _tiled(layers, TILE_PIXELS, images, weights)
 
 
@@ -105,22 +104,22 @@ in_tiles.defvjp(_for_gradient, lambda layers, backward, gradient: backward(gradi
 
 
 def _tiled(layers: Layers, pixels: int, images: jax.Array, weights: Weights) -> jax.Array:
-    """With tiles of at most so many pixels, or `LANES` images."""
+    """Apply the layers to tiles of at most `pixels` pixels, or of `LANES` images."""
     count = images.shape[0]
     tiles, tile = tiles_of(count, pixels // (images.shape[2] * images.shape[3]))
     images = jnp.pad(images, [(0, tiles * tile - count)] + [(0, 0)] * 3).reshape(tiles, tile, *images.shape[1:])
 
     def columns(images: jax.Array) -> jax.Array:
-        """A tile, [n, C, H, W] -> [c·h·w, n]."""
+        """Apply the layers to a tile, [n, C, H, W] -> [c·h·w, n]."""
         x = images.reshape(len(images), -1).T.reshape(*images.shape[1:], -1)
         return layers(_by_places, x, weights).reshape(-1, len(images))
 
-    found = jax.lax.map(columns, images) if tiles > 1 else columns(images[0])[None]
-    return jnp.swapaxes(found, 1, 2).reshape(tiles * tile, -1)[:count]
+    features = jax.lax.map(columns, images) if tiles > 1 else columns(images[0])[None]
+    return jnp.swapaxes(features, 1, 2).reshape(tiles * tile, -1)[:count]
 
 
 def tiles_of(images: int, most: int) -> tuple[int, int]:
-    """Number of tiles and images of each, at most so many or `LANES`; one tile where devices share them."""
+    """Return the number of tiles and their images, at most `most` or `LANES`; one tile if devices share the rows."""
     if mesh.rows_are_spread():
         return 1, images
     tiles = -(-images // max(most, LANES))
@@ -129,7 +128,7 @@ def tiles_of(images: int, most: int) -> tuple[int, int]:
 
 
 def _by_places(x: jax.Array, weights: tuple[jax.Array, jax.Array], stride: int, padding: int) -> jax.Array:
-    """A `Layer` of images [C, H, W, n]."""
+    """Apply a `Layer` to images [C, H, W, n] by `convolve`."""
     kernel, bias = weights
     x, kernel = _in_blocks(x, kernel, stride)
     x = jnp.pad(as_float(x, kernel.dtype.name), ((0, 0), (padding, padding), (padding, padding), (0, 0)))
@@ -137,7 +136,7 @@ def _by_places(x: jax.Array, weights: tuple[jax.Array, jax.Array], stride: int, 
 
 
 def _in_blocks(x: jax.Array, kernel: jax.Array, stride: int) -> tuple[jax.Array, jax.Array]:
-    """x [C, H, W, n] and its kernel, with blocks of stride x stride pixels as channels: the same with stride 1."""
+    """Turn blocks of stride x stride pixels of x [C, H, W, n] and its kernel into channels, so that the stride is 1."""
     side, channels, features = kernel.shape[1:]
     if stride == 1:
         return x, kernel
@@ -150,7 +149,7 @@ def _in_blocks(x: jax.Array, kernel: jax.Array, stride: int) -> tuple[jax.Array,
 
 @jax.custom_vjp
 def convolve(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """x [C, H, W, n] with kernel [k, k, C, F] -> [F, H - k + 1, W - k + 1, n]."""
+    """Convolve x [C, H, W, n] with kernel [k, k, C, F] -> [F, H - k + 1, W - k + 1, n]."""
     side, features = kernel.shape[0], kernel.shape[3]
     height, width = (convolved(size, side, 1) for size in x.shape[1:3])
     return _product(kernel.reshape(-1, features), _places(x, side), 0, 0).reshape(features, height, width, -1)
@@ -174,12 +173,12 @@ convolve.defvjp(lambda x, kernel: (convolve(x, kernel), (x, kernel)), _backward)
 
 
 def _places(x: jax.Array, side: int) -> jax.Array:
-    """What each place of a filter sees: x [C, H, W, n] -> [k·k·C, h·w·n]."""
+    """Collect the inputs of a filter at each of its places: x [C, H, W, n] -> [k·k·C, h·w·n]."""
     height, width = (convolved(size, side, 1) for size in x.shape[1:3])
     seen = [x[:, i : i + height, j : j + width] for i in range(side) for j in range(side)]
     return jnp.concatenate(seen).reshape(side * side * x.shape[0], -1)
 
 
 def _product(a: jax.Array, b: jax.Array, of_a: int, of_b: int) -> jax.Array:
-    """The product of two matrices over an axis of each."""
+    """Multiply two matrices over an axis of each."""
     return jax.lax.dot_general(a, b, (((of_a,), (of_b,)), ((), ())))

@@ -2,11 +2,11 @@
 
     g = LN(swish(linear(swish(linear(goal encodings)))));  K = linear(g) as [inputs, h];  y = swish(x·K + bias)
 
-as ML-Agents does with `goal_conditioning_type: hyper`. The encodings of the goals are part of what the body reads too.
+as ML-Agents does with `goal_conditioning_type: hyper`. The body also reads the encodings of the goals as inputs.
 
-K has inputs x h numbers, made by as many rows of weights: for each row of a minibatch that is nearly all that a policy
-computes. Goals are few, though, mostly one of a handful: where at most FEW different ones meet in FEW_ROWS rows or
-more, K is made once for each of them (BUILD_NOTES.md has the times).
+K has inputs x h numbers, each the product of g with its own weights. Computed for each row of a minibatch, K is nearly
+the whole cost of a policy. There are mostly few different goals, though: with at most FEW of them in FEW_ROWS rows or
+more, K is computed once for each goal (BUILD_NOTES.md has the times).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from jaxrl.networks.shapes import on_rows
 FEW, FEW_ROWS = 8, 32
 
 Columns = tuple[tuple[int, int], ...]
-"""Where the goals stand in an encoding: first column and the one behind the last, goal by goal."""
+"""Columns of the goals in an encoding: first column and the one behind the last, goal by goal."""
 
 
 class ConditionedMLP(nn.Module):
-    """`layers` times linear to `units` and swish, the last linear layer made for each goal: [..., E] -> [..., h]."""
+    """Hidden layers, of which the last has weights made from the goal: [..., E] -> [..., h]."""
 
     units: int
     layers: int
@@ -70,7 +70,7 @@ class GoalLayer(nn.Module):
 
 
 class Affine(nn.Module):
-    """The parameters of an `nn.Dense`, which somebody else applies: kernel [inputs, features], bias [features]."""
+    """Parameters of an `nn.Dense` without its product: kernel [inputs, features], bias [features]."""
 
     inputs: int
     features: int
@@ -83,22 +83,22 @@ class Affine(nn.Module):
 
 
 Given = tuple[jax.Array, ...]
-"""x, g, kernel, bias of `made_product`."""
+"""Arguments x, g, kernel, bias of `made_product`."""
 
 
 class Groups(NamedTuple):
-    """Rows by what they hold."""
+    """Groups of equal rows."""
 
-    first: jax.Array  # int32 [most], where each different one stands first
-    which: jax.Array  # int32 [N], of these; `most` for rows beyond them, and those with NaN, which equals nothing
+    first: jax.Array  # int32 [most], index of each group's first row
+    which: jax.Array  # int32 [N], group of each row; `most` for rows of further groups, and rows with NaN
 
 
 @jax.custom_vjp
 def made_product(x: jax.Array, goal: jax.Array, g: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
-    """x [N, I] times the matrix [I, h] made by each row: g [N, k] · kernel [k, I h] + bias [I h] -> [N, h].
+    """Multiply x [N, I] by each row's matrix [I, h], g [N, k] · kernel [k, I h] + bias [I h] -> [N, h].
 
-    Equal rows of `goal` [N, G] have equal rows of g; the first of them gets their gradients by g. The whole gradient
-    is by hand and keeps no matrix, so that no branch of the condition fills in what the other one would have kept.
+    Equal rows of `goal` [N, G] have equal rows of g; the first of them gets the gradients by g of all. The gradient is
+    written by hand and stores no matrix: otherwise each branch of the condition would fill in the other's residuals.
     """
     return _product(goal, (x, g, kernel, bias))
 
@@ -125,7 +125,7 @@ def _product(goal: jax.Array, given: Given) -> jax.Array:
 
 @_product.def_vmap
 def _product_side_by_side(size: int, batched: Any, goal: jax.Array, given: Given) -> tuple[jax.Array, bool]:
-    """Several batches of one policy are one; a condition for several policies would compute both branches for all."""
+    """Join several batches of one policy; compute several policies row by row, where a condition runs both branches."""
     if any(batched[1][2:]) and size > 1:
         return jax.vmap(_of_each_row, [0 if axis else None for axis in batched[1]])(*given), True
     goal, x, g = (
@@ -162,7 +162,7 @@ def _chosen(goal: jax.Array, few: Callable[[Groups], Any], each: Callable[[], An
 
 
 def distinct(rows: jax.Array, most: int) -> Groups:
-    """The first `most` different rows of [N, G]."""
+    """Group the rows [N, G] by the first `most` different ones."""
     which, firsts = jnp.full(len(rows), most, jnp.int32), []
     left = jnp.ones(len(rows), bool)
     for number in range(most):
@@ -179,7 +179,7 @@ def _of_each_row(x: jax.Array, g: jax.Array, kernel: jax.Array, bias: jax.Array)
 
 
 def _gradient_of_each_row(given: Given, dy: jax.Array) -> Given:
-    """The product is also (g ⊗ x) · kernel as [k I, h], so that two products give all gradients."""
+    """Compute all gradients by two products, since the output is also (g ⊗ x) · kernel as [k I, h]."""
     x, g, kernel, bias = given
     (rows, inputs), width = x.shape, g.shape[1]
     both = (g[:, :, None] * x[:, None]).reshape(rows, -1)
@@ -190,14 +190,14 @@ def _gradient_of_each_row(given: Given, dy: jax.Array) -> Given:
 
 
 def _of_few_goals(groups: Groups, x: jax.Array, g: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
-    """One product: each row's x stands in the columns of its goal, between zeros."""
+    """Compute the output as one product: each row's x is in the columns of its goal, between zeros."""
     made = (g[groups.first] @ kernel + bias.reshape(1, -1)).reshape(FEW * x.shape[1], -1)
     at = jax.nn.one_hot(groups.which, FEW, dtype=x.dtype)
     return (at[:, :, None] * x[:, None]).reshape(len(x), -1) @ made
 
 
 def conditioned_mlp_onnx(graph: OnnxGraph, x: str, path: str, units: int, layers: int, goals: Columns) -> str:
-    """`ConditionedMLP` with its parameters at a path, on the tensor x [batch, E]."""
+    """Add `ConditionedMLP` of the tensor x [batch, E], with its parameters at a path."""
     parts = [graph.columns(x, start, end, f"{path}/goal/{i}") for i, (start, end) in enumerate(goals)]
     goal = graph.concat(parts, f"{path}/goal")
     for i in range(layers - 1):

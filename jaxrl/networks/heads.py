@@ -1,4 +1,4 @@
-"""From the features of a policy's body to the parameters of its action distribution."""
+"""Heads of a policy: from the features of its body to the parameters of its action distribution."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from jaxrl.networks.onnx_graph import OnnxGraph
 from jaxrl.types import ActionSpec
 
 LOG_SIGMA_BOUNDS = (-20.0, 2.0)
-"""Of a log σ that depends on the state."""
+"""Bounds of a log σ that depends on the state."""
 
 
 class ActionHeads(nn.Module):
-    """[..., h] -> ActionDistribution; all branches are one linear layer with M outputs."""
+    """Heads [..., h] -> ActionDistribution; all branches are one linear layer with M outputs."""
 
     action: ActionSpec
 
@@ -34,13 +34,13 @@ class ActionHeads(nn.Module):
         return ActionDistribution(mean=mean, log_sigma=log_sigma, logits=logits)
 
     def _log_sigma(self, x: jax.Array) -> jax.Array:
-        """The same in all states, [C]."""
+        """Return the log σ of all states, [C]."""
         c = self.action.continuous_size
         return self.param("log_sigma", nn.initializers.zeros, (c,)) if c else jnp.zeros(0)
 
 
 class SquashedHeads(ActionHeads):
-    """As `ActionHeads`, with a log σ that depends on the state, [..., C]."""
+    """Heads like `ActionHeads`, with a log σ that depends on the state, [..., C]."""
 
     def _log_sigma(self, x: jax.Array) -> jax.Array:
         c = self.action.continuous_size
@@ -51,19 +51,19 @@ class SquashedHeads(ActionHeads):
 
 
 def mean_onnx(graph: OnnxGraph, x: str) -> tuple[str, np.ndarray]:
-    """The continuous heads: the tensor of the means, [batch, C], and log σ [C]."""
+    """Add the continuous heads. Return the tensor of the means, [batch, C], and log σ [C]."""
     return graph.dense(x, "heads/mean", output="mean"), graph.param("heads/log_sigma")
 
 
 def squashed_onnx_heads(graph: OnnxGraph, x: str) -> tuple[str, str]:
-    """The heads of `SquashedHeads`: the tensors of the means and of log σ, [batch, C]."""
+    """Add the continuous heads of `SquashedHeads`. Return the tensors of the means and of log σ, [batch, C]."""
     log_sigma = graph.dense(x, "heads/log_sigma", output="log_sigma/free")
     clipped = graph.add("Clip", [log_sigma], "log_sigma", min=LOG_SIGMA_BOUNDS[0], max=LOG_SIGMA_BOUNDS[1])
     return graph.dense(x, "heads/mean", output="mean"), clipped
 
 
 def logits_onnx(graph: OnnxGraph, x: str, branches: tuple[int, ...]) -> list[str]:
-    """The discrete heads: a tensor of logits [batch, size] for each branch."""
+    """Add the discrete heads. Return a tensor of logits [batch, size] for each branch."""
     ends = np.cumsum(branches)
     return [
         graph.dense(x, "heads/logits", slice(int(end) - size, int(end)), f"logits/{i}")

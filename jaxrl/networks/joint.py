@@ -5,9 +5,9 @@ present; an empty place holds zeros and the flag 0, the absorbing state of Cohen
 the attention of `models.TeamCritic` such a critic must learn what an empty place means, and it knows members by place.
 
 A goal is an ordinary observation here, whatever `goal_conditioning_type` says, as in MA-POCA's critic: the hidden
-layers read the whole team, each member of which has a goal of its own.
+layers read the whole team, and each member has its own goal.
 
-Observations come as a tuple of [..., A, *shape], A <= capacity; what comes out is float32. Absent members may hold NaN.
+Observations are a tuple of [..., A, *shape], A <= capacity; outputs are float32. Absent members may hold NaN.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Obs = tuple[jax.Array, ...]
 class JointValue(nn.Module):
     """V(observations of all members) per reward signal: [..., A, *shape], present bool [..., A] -> [..., R].
 
-    Every member has a memory of its own, [..., A, m], and then a value of its own, [..., A, R].
+    With memory every member has its own memory, [..., A, m], and its own value, [..., A, R].
     """
 
     spec: BehaviorSpec
@@ -53,17 +53,17 @@ class JointValue(nn.Module):
         return self.step(obs, present, memory)[0]
 
     def step(self, obs: Obs, present: jax.Array, memory: Carry | Sequences) -> tuple[jax.Array, Carry]:
-        """Value, and the memory after these observations."""
+        """Compute the value, and the memory after these observations."""
         return self.judge(self.places(obs, present), present, memory)
 
     def places(self, obs: Obs, present: jax.Array) -> jax.Array:
-        """What the hidden layers read of these members: [N, capacity * (E + 1)]."""
+        """Encode these members as inputs of the hidden layers, [N, capacity * (E + 1)]."""
         rows, present_rows = padded_teams(obs, present, self.capacity)
         places = _places(self.network.encode(rows), present_rows)
         return places.reshape(places.shape[0], -1)
 
     def judge(self, places: jax.Array, present: jax.Array, memory: Carry | Sequences) -> tuple[jax.Array, Carry]:
-        """As `step`, of the `places` [N, *] of all members in `present`, also those that other encoders have made."""
+        """Compute `step` from the `places` [N, *] of all members in `present`, which other encoders may have made."""
         features = self.network.hidden(places).reshape(*present.shape[:-1], -1)
         if self.settings.memory is not None:
             features = jnp.broadcast_to(features[..., None, :], (*present.shape, features.shape[-1]))
@@ -71,7 +71,7 @@ class JointValue(nn.Module):
         return on_columns(self.values, features, from_columns=True), carry
 
     def beside(self, obs: Obs, present: jax.Array, others: jax.Array, memory: Carry) -> tuple[jax.Array, Carry]:
-        """`judge` of these members and of others, whose places [N, *] stand behind."""
+        """Apply `judge` to these members and to others, whose places [N, *] come behind."""
         return self.judge(jnp.concatenate([self.places(obs, present), others], axis=-1), present, memory)
 
 
@@ -81,8 +81,8 @@ class JointCritic(Critic):
     value:      the observations of all members, as in `JointValue`.
     baseline i: member i's observation first, then the places of the others, in their order, with observation, action
                 and flag. One network for all i.
-    Memory is that of `models.TeamCritic`, but that each of the two networks keeps its own half of it; `max_team` is
-    not looked at, the flags tell who is there.
+    Memory is as in `models.TeamCritic`, but each of the two networks has its own half of it. `max_team` is ignored: the
+    flags show which members are present.
     """
 
     capacity: int
@@ -96,14 +96,14 @@ class JointCritic(Critic):
     def step(
         self, obs: Obs, action_encoding: jax.Array, present: jax.Array, max_team: jax.Array, memory: Carry | Sequences
     ) -> tuple[tuple[jax.Array, jax.Array], Carry]:
-        """Value and baseline, and the memory after these observations and actions."""
-        own, (of_value, of_baseline) = self.members(obs, action_encoding, present), of_both(memory)
-        baseline, baseline_carry = self.baseline(own, (), present, of_baseline)
-        value, value_carry = self.value.judge(own.of_value, present, of_value)
+        """Compute value and baseline, and the memory after these observations and actions."""
+        members, (of_value, of_baseline) = self.members(obs, action_encoding, present), of_both(memory)
+        baseline, baseline_carry = self.baseline(members, (), present, of_baseline)
+        value, value_carry = self.value.judge(members.of_value, present, of_value)
         return (value, baseline), both_of(value_carry, baseline_carry)
 
     def members(self, obs: Obs, action_encoding: jax.Array, present: jax.Array) -> Members:
-        """These members as the two networks read them."""
+        """Encode these members as inputs of the two networks."""
         rows, present_rows = padded_teams((*obs, action_encoding), present, self.capacity)
         x = self.network.encode(rows[:-1])
         places = _places(jnp.concatenate([x, rows[-1].astype(x.dtype)], axis=-1), present_rows)
@@ -112,9 +112,9 @@ class JointCritic(Critic):
     def baseline(
         self, own: Members, around: Several[jax.Array], present: jax.Array, memory: Carry | Sequences
     ) -> tuple[jax.Array, Carry]:
-        """Baselines [..., A, R] of `own`, and the memory after it; `around`: places [N, *] of others before and after.
+        """Compute the baselines [..., A, R] of the members `own`, and their new memory.
 
-        `memory`: of baselines alone, [..., A, m].
+        `around`: places [N, *] of other behaviors' members before and after. `memory`: of baselines alone, [..., A, m].
         """
         joint = self._joint(own.x, own.places, present.shape[-1], *around)
         features = self.network.hidden(joint).reshape(*present.shape, -1)
@@ -124,7 +124,7 @@ class JointCritic(Critic):
     def beside(
         self, seen: tuple[Obs, jax.Array, jax.Array], others: Several[jax.Array], value: bool, memory: Carry
     ) -> None:
-        """All that a behavior of a team keeps of it. `others`: places before and after; of their values, if `value`."""
+        """Call all parts that a behavior of a team holds. `others`: places before, after, and of the value network."""
         own, present, (*around, beside) = self.members(*seen), seen[-1], others
         of_value, of_baseline = of_both(memory)
         self.baseline(own, around, present, of_baseline)
@@ -132,28 +132,28 @@ class JointCritic(Critic):
             self.value.judge(jnp.concatenate([own.of_value, beside], axis=-1), present, of_value)
 
     def _joint(self, x: jax.Array, places: jax.Array, members: int, *around: jax.Array) -> jax.Array:
-        """[N·A, *]: member i's encoding, then the places of the others, those of other behaviors `around` them."""
+        """Join member i's encoding, then the places of the others, those of other behaviors `around` them: [N·A, *]."""
         n = x.shape[0]
         others = places[:, _others(members, self.capacity)].reshape(n, members, -1)  # capacity - 1 of E + C + M + 1
         if around:
-            before, after = (jnp.broadcast_to(y[:, None], (n, members, y.shape[-1])) for y in around)
-            others = jnp.concatenate([before, others, after], axis=-1)
-        own = x[:, :members].reshape(n * members, -1)
-        return jnp.concatenate([own, others.reshape(n * members, -1)], axis=-1)
+            left, right = (jnp.broadcast_to(y[:, None], (n, members, y.shape[-1])) for y in around)
+            others = jnp.concatenate([left, others, right], axis=-1)
+        encodings = x[:, :members].reshape(n * members, -1)
+        return jnp.concatenate([encodings, others.reshape(n * members, -1)], axis=-1)
 
 
 class Members(NamedTuple):
-    """Members as `JointCritic` reads them."""
+    """Members as inputs of `JointCritic`."""
 
     x: jax.Array  # [N, capacity, E]
     places: jax.Array  # [N, capacity, E + C + M + 1], with actions and flag
-    of_value: jax.Array  # [N, capacity * (E + 1)], as the value has them
+    of_value: jax.Array  # [N, capacity * (E + 1)], inputs of the value network
 
 
 def padded_teams(
     arrays: tuple[jax.Array, ...], present: jax.Array, capacity: int
 ) -> tuple[tuple[jax.Array, ...], jax.Array]:
-    """[..., A, *shape] -> [N, capacity, *shape] with zeros in empty places, and present as [N, capacity].
+    """Pad [..., A, *shape] to [N, capacity, *shape] with zeros in empty places, and present to [N, capacity].
 
     Raises `TeamCapacityError` when A is larger than the capacity, AssertionError when leading axes differ.
     """
@@ -173,10 +173,10 @@ def padded_teams(
 
 
 def _places(x: jax.Array, present: jax.Array) -> jax.Array:
-    """[N, capacity, E], [N, capacity] -> [N, capacity, E + 1]."""
+    """Append the flag to each place: [N, capacity, E], [N, capacity] -> [N, capacity, E + 1]."""
     return jnp.concatenate([x, present[..., None].astype(x.dtype)], axis=-1)
 
 
 def _others(members: int, capacity: int) -> np.ndarray:
-    """int [members, capacity - 1]: the places that are not i's own, in their order."""
+    """Return the places other than member i's, in their order, int [members, capacity - 1]."""
     return np.array([[j for j in range(capacity) if j != i] for i in range(members)], int).reshape(members, -1)

@@ -1,8 +1,8 @@
-"""Linear layers on columns: features along the first axis, everything else as one last axis.
+"""Linear layers on columns: features along the first axis, all other axes as one last axis.
 
 The gradient of a kernel is a sum over the rows of a batch. In rows [N, F] it contracts the first axis of both factors,
-which XLA's CPU backend packs anew: with 1,536 rows 64 x 64 takes 200 us, 64 x 5 takes 146 (one core, jaxlib 0.10.2). In
-columns [F, N] it contracts the last ones: 91 and 16 us. What follows a narrow head then adds up whole columns.
+which XLA's CPU backend copies: with 1,536 rows 64 x 64 takes 200 us, 64 x 5 takes 146 (one core, jaxlib 0.10.2). In
+columns [F, N] it contracts the last axes: 91 and 16 us. Sums behind a narrow head then run over whole columns.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from jax.nn.initializers import Initializer
 from jaxrl import mesh
 
 FEW_ROWS = 256
-"""Fewer are transposed as they are: the copy would add 6 us to a decision of 48 agents that takes 100."""
+"""Rows from which x is copied in halves: the copy would add 6 us to a decision of 48 agents that takes 100."""
 
 
 class Linear(nn.Module):
-    """`nn.Dense` on columns, with its parameters: x [F, N] -> kernelᵀ·x + bias, [features, N]."""
+    """Layer like `nn.Dense` on columns, with its parameters: x [F, N] -> kernelᵀ·x + bias, [features, N]."""
 
     features: int
     kernel_init: Initializer
@@ -35,12 +35,12 @@ class Linear(nn.Module):
 
 
 def on_columns(layers: Callable[[jax.Array], jax.Array], x: jax.Array, *, from_columns: bool = False) -> jax.Array:
-    """`layers` from columns [F, N] to columns [G, N], on x [..., F]: [..., G]. N are all leading axes as one.
+    """Apply `layers`, from columns [F, N] to [G, N], to x [..., F], with all leading axes as N. Return [..., G].
 
-    `from_columns`: x was made by this function, so that XLA cancels its transpose against the one here. Other x are
-    transposed in two halves, which XLA cannot fold back into the products of the first layer; a few rows, as those of a
-    decision, are not worth the copy, an accelerator takes either form, and halves of rows that are spread over devices
-    would travel between them.
+    `from_columns`: x is a result of this function, so that XLA cancels its transpose against the one here. Other x are
+    transposed in two halves, which XLA cannot fold back into the products of the first layer. That copy is left out for
+    few rows, as in a decision, on accelerators, and for rows that are spread over devices, between which halves would
+    be transferred.
     """
     rows = x.reshape(-1, x.shape[-1])
     as_they_are = from_columns or len(rows) < FEW_ROWS or mesh.rows_are_spread() or mesh.on_accelerator()

@@ -3,13 +3,13 @@
 Both are given in torch's form, with one bias for the input and one for the recurrent part:
     LSTM: i, f, g, o = σ(·), σ(·), tanh(·), σ(·) of x W + b + h U + d;   c' = f c + i g;   h' = o tanh(c')
     GRU:  r, z = σ(·) of x W + b + h U + d;   n = tanh(x W + b + r (h U + d));   h' = (1 - z) n + z h
-A memory is `memory_size` numbers: h and c of the LSTM, one half each, or h of the GRU. h' is what heads read.
+A memory is `memory_size` numbers: h and c of the LSTM, one half each, or h of the GRU. Heads read h'.
 
-A memory is asked in two ways. Acting goes one step on from a carry. Learning goes along `Sequences`: all that does not
-depend on the step before is one matrix product for the whole sequence. Both give the same numbers.
+A memory is called in two ways. Acting takes one step from a carry. Learning takes `Sequences`, and computes all terms
+that do not depend on the step before as one matrix product for the whole sequence. Both give the same numbers.
 
-Kernels are drawn Xavier-uniform per gate, the biases of the LSTM's forget gate are 1, each (as the original's), all
-others 0. Nothing is drawn orthogonal: see `initializers`. Letters: N sequences of L states, m memory, F inputs.
+Kernels are drawn Xavier-uniform per gate, both biases of the LSTM's forget gate are 1 (as in ML-Agents), all others 0.
+Nothing is drawn orthogonal: see `initializers`. Letters: N sequences of L states, m memory, F inputs.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ from jaxrl.networks.shapes import as_row
 from jaxrl.settings.networks import MemorySettings
 
 Carry = Any
-"""What a memory holds between two decisions of an agent, float32 [..., m]; `()` without memory."""
+"""Memory between two decisions of an agent, float32 [..., m]; `()` without memory."""
 
 
 Parts = tuple[jax.Array, ...]
-"""A memory of rows [n, h], what heads read first: h and c of the LSTM, or h."""
+"""A memory of rows [n, h], first the part that heads read: h and c of the LSTM, or h."""
 Cell = Callable[[jax.Array, jax.Array, Parts], Parts]
-"""(x W + b, h U + d, memory) → the memory after it."""
+"""(x W + b, h U + d, memory) → the new memory."""
 
 
 class Sequences(NamedTuple):
-    """States in the order in which agents met them, for a memory to go along. Leading axes [N, L, ...]."""
+    """Sequences of states along which a memory is computed. Leading axes [N, L, ...]."""
 
-    stored: Any  # float32 [N, L, ..., m], memory before each state, as it was when the agent acted; or a dict of such
-    begin: jax.Array  # bool [N, L, ...], the memory does not go on from the state before: `stored` is taken
-    moves: jax.Array  # bool [N, L, ...], the agent decides here, so that its memory goes on
+    stored: Any  # float32 [N, L, ..., m], memory before each state when the agent acted; or a dict of such arrays
+    begin: jax.Array  # bool [N, L, ...], the memory restarts here from `stored`
+    moves: jax.Array  # bool [N, L, ...], the agent decides here, which updates its memory
 
 
 def start(memory: MemorySettings | None, lead: tuple[int, ...] = ()) -> Carry:
-    """What is remembered before the first decision: zeros float32 [*lead, m], or `()` without memory."""
+    """Make the memory before the first decision: zeros float32 [*lead, m], or `()` without memory."""
     return () if memory is None else jnp.zeros((*lead, memory.memory_size), jnp.float32)
 
 
 def features(memory: MemorySettings) -> int:
-    """Size of what heads read."""
+    """Return the number of features of a memory that heads read."""
     return memory.memory_size // 2 if memory.memory_type == "lstm" else memory.memory_size
 
 
 def part(memory: Any, name: str) -> Any:
-    """One network's part of what is remembered: of a dict of carries, or of `Sequences` whose `stored` is one."""
+    """Return one network's part of a dict of carries, or of `Sequences` whose `stored` is a dict."""
     if isinstance(memory, Sequences):
         return memory._replace(stored=memory.stored[name])
     return memory[name] if memory else ()
 
 
 def of_both(memory: Carry | Sequences) -> tuple[Any, Any]:
-    """The two parts of a memory [..., 2, m], which two networks keep side by side; of none, none."""
+    """Split a memory [..., 2, m] of two networks into its two parts; () gives ()."""
     if isinstance(memory, Sequences):
         first, second = (memory._replace(stored=memory.stored[..., i, :]) for i in range(2))
         return first, second
@@ -71,12 +71,12 @@ def of_both(memory: Carry | Sequences) -> tuple[Any, Any]:
 
 
 def both_of(first: Carry, second: Carry) -> Carry:
-    """The way back from `of_both`, of carries; of none, none."""
+    """Undo `of_both` for carries; () gives ()."""
     return () if isinstance(first, tuple) else jnp.stack([first, second], axis=-2)
 
 
 def side_by_side(memory: Carry | Sequences) -> Carry | Sequences:
-    """Sequences whose memory is [N, L, ..., 2, m], with masks of the same axes: one network with two memories."""
+    """Broadcast the masks of sequences to a memory [N, L, ..., 2, m], for one network with two memories."""
     if not isinstance(memory, Sequences):
         return memory
     lead = memory.stored.shape[:-1]
@@ -86,12 +86,12 @@ def side_by_side(memory: Carry | Sequences) -> Carry | Sequences:
 
 
 def of_all(memories: Iterable[Carry | Sequences], axis: int) -> Any:
-    """Memories of several kinds of members, one kind after the other on the axis of members; of none, none."""
+    """Concatenate memories of several kinds of members on the axis of members; () gives ()."""
     return jax.tree.map(lambda *x: jnp.concatenate(x, axis=axis), *memories)
 
 
 class Memory(nn.Module):
-    """(x [..., F], carry [..., m] or Sequences) -> (h' [..., m / 2] or [..., m], carry after it or after the last).
+    """Module (x [..., F], carry [..., m] or Sequences) -> (h' [..., m / 2] or [..., m], carry after the last state).
 
     Raises AssertionError for other shapes.
     """
@@ -107,18 +107,18 @@ class Memory(nn.Module):
         bias = self.param("bias", biases, (gates * hidden,))
         recurrent_bias = self.param("recurrent_bias", biases, (gates * hidden,))
         lead = x.shape[:-1]
-        given = x.reshape(-1, x.shape[-1]) @ kernel
-        given = (given + as_row(bias, given)).reshape(*lead, -1)
+        inputs = x.reshape(-1, x.shape[-1]) @ kernel
+        inputs = (inputs + as_row(bias, inputs)).reshape(*lead, -1)
         cell = _lstm if self.shape.memory_type == "lstm" else _gru
-        row = as_row(recurrent_bias, given.reshape(-1, gates * hidden))
+        row = as_row(recurrent_bias, inputs.reshape(-1, gates * hidden))
         if isinstance(memory, Sequences):
             chex.assert_shape(memory.stored, (*lead, self.shape.memory_size))
             chex.assert_shape((memory.begin, memory.moves), lead)
-            return _along(cell, given, recurrent, row, memory)
+            return _along(cell, inputs, recurrent, row, memory)
         chex.assert_shape(memory, (*lead, self.shape.memory_size))
         before = _parts(memory.reshape(-1, self.shape.memory_size), hidden)
-        after = cell(given.reshape(-1, gates * hidden), before[0] @ recurrent + row, before)
-        return after[0].reshape(*lead, -1), jnp.concatenate(after, axis=-1).reshape(*lead, -1)
+        state = cell(inputs.reshape(-1, gates * hidden), before[0] @ recurrent + row, before)
+        return state[0].reshape(*lead, -1), jnp.concatenate(state, axis=-1).reshape(*lead, -1)
 
 
 def _parts(memory: jax.Array, hidden: int) -> Parts:
@@ -128,7 +128,7 @@ def _parts(memory: jax.Array, hidden: int) -> Parts:
 def _along(
     cell: Cell, given: jax.Array, recurrent: jax.Array, bias: jax.Array, sequences: Sequences
 ) -> tuple[jax.Array, jax.Array]:
-    """h' of every state, [N, L, ..., h], and the memory after the last; time goes first on the way."""
+    """Compute h' of every state, [N, L, ..., h], and the memory after the last; inside, time is the first axis."""
     lead, length = given.shape[:-1], given.shape[1]
     streams = math.prod(lead) // length
 
@@ -144,13 +144,13 @@ def _along(
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _recurrence(cell: Cell, *arrays: Any) -> tuple[jax.Array, Parts]:
-    """h' [L, n, h] and the memory after the last state, parts [n, h]; no gradient to what was stored, which is data.
+    """Compute h' [L, n, h] and the memory after the last state, parts [n, h]. `stored` is data and gets no gradient.
 
     given [L, n, gates * h], recurrent [h, gates * h], bias [1, gates * h], stored [L, n, h], begin and moves [L, n, 1].
-    Parts stay apart along the loop: joining and cutting them was a third of its time.
+    Parts stay separate along the loop: joining and cutting them was a third of its time.
 
-    With a gradient of its own: that of the recurrent kernel is one product after the walk back, where differentiation
-    would add one small product to it at each step.
+    It defines its own gradient: that of the recurrent kernel is one product after the backward loop, where
+    differentiation would add one small product at each step.
     """
     return _walk(cell, *arrays)[0]
 
@@ -164,14 +164,14 @@ def _walk(
     begin: jax.Array,
     moves: jax.Array,
 ) -> tuple[tuple[jax.Array, Parts], Any]:
-    """`_recurrence`, and what its gradient needs."""
+    """Compute `_recurrence`, and the residuals of its gradient."""
 
     def step(carry: Parts, now: tuple[Any, ...]) -> tuple[Parts, tuple[Any, ...]]:
         given, stored, begin, moves = now
         before = _where(begin, stored, carry)
         repeated = before[0] @ recurrent + bias
-        after = cell(given, repeated, before)
-        return _where(moves, after, before), (after[0], before, repeated)
+        new_memory = cell(given, repeated, before)
+        return _where(moves, new_memory, before), (new_memory[0], before, repeated)
 
     last, (h, before, repeated) = jax.lax.scan(step, tuple(x[0] for x in stored), (given, stored, begin, moves))
     return (h, last), (given, before, repeated, recurrent, begin, moves)
@@ -206,14 +206,14 @@ _recurrence.defvjp(_walk, _walk_back)
 
 
 def _lstm(given: jax.Array, repeated: jax.Array, before: Parts) -> Parts:
-    """One step of rows: given and repeated [n, 4 h], gates in the order i, f, g, o; h and c."""
+    """Compute h and c after one step: given and repeated [n, 4 h], gates in the order i, f, g, o."""
     i, f, g, o = jnp.split(given + repeated, 4, axis=-1)
     c = jax.nn.sigmoid(f) * before[1] + jax.nn.sigmoid(i) * jnp.tanh(g)
     return jax.nn.sigmoid(o) * jnp.tanh(c), c
 
 
 def _gru(given: jax.Array, repeated: jax.Array, before: Parts) -> Parts:
-    """One step of rows: given and repeated [n, 3 h], gates in the order r, z, n; h."""
+    """Compute h after one step: given and repeated [n, 3 h], gates in the order r, z, n."""
     r, z, n = jnp.split(given, 3, axis=-1)
     of_r, of_z, of_n = jnp.split(repeated, 3, axis=-1)
     z = jax.nn.sigmoid(z + of_z)
@@ -222,12 +222,12 @@ def _gru(given: jax.Array, repeated: jax.Array, before: Parts) -> Parts:
 
 
 def _by_gate(key: jax.Array, shape: tuple[int, int], gates: int) -> jax.Array:
-    """Xavier-uniform [inputs, gates * h], for each gate alone: ± sqrt(6 / (inputs + h)). The key is consumed."""
+    """Draw [inputs, gates * h] Xavier-uniform per gate: ± sqrt(6 / (inputs + h)). The key is consumed."""
     limit = math.sqrt(6.0 / (shape[0] + shape[1] // gates))
     return jax.random.uniform(key, shape, jnp.float32, -limit, limit)
 
 
 def _forgetful(key: jax.Array, shape: tuple[int]) -> jax.Array:
-    """Zeros [4 h], ones for the forget gate, the second one. The key is not needed."""
+    """Make zeros [4 h] with ones for the forget gate, the second one. The key is not used."""
     h = shape[0] // 4
     return jnp.zeros(shape, jnp.float32).at[h : 2 * h].set(1.0)

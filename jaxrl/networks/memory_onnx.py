@@ -1,7 +1,7 @@
 """`Memory` in an ONNX file: one step from `recurrent_in` to `recurrent_out`, of plain operators.
 
-The operators LSTM and GRU are left out: engines read them in different layouts, and ML-Agents' shape of the memory,
-[batch, 1, m], is none of theirs. The outputs' order and names are ML-Agents'.
+The operators LSTM and GRU are not used: engines read them in different layouts, none of which is ML-Agents' shape of
+the memory, [batch, 1, m]. The outputs' order and names are ML-Agents'.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from jaxrl.networks.onnx_graph import BATCH, OnnxGraph, Tensor
 from jaxrl.settings.networks import MemorySettings
 
 BEFORE, AFTER = "recurrent_in", "recurrent_out"
-"""Float32 [batch, 1, m]."""
+"""Names of the input and the output of the memory, float32 [batch, 1, m]."""
 
 
 def memory_onnx(graph: OnnxGraph, x: str, memory: MemorySettings) -> tuple[str, str]:
-    """`Memory` with its parameters at `memory/...`, on the tensor x [batch, F] and the input `recurrent_in`.
+    """Add `Memory` of the tensor x [batch, F] and the input `recurrent_in`, with its parameters at `memory/...`.
 
-    Returns the tensors of what heads read, [batch, h], and of the memory after it, [batch, m], which
+    Returns the tensors of the features for heads, [batch, h], and of the new memory, [batch, m], which
     `memory_output_onnx` makes an output.
     """
     carry = graph.add("Flatten", [BEFORE], "memory/before", axis=1)
@@ -26,13 +26,13 @@ def memory_onnx(graph: OnnxGraph, x: str, memory: MemorySettings) -> tuple[str, 
 
 
 def memory_output_onnx(graph: OnnxGraph, memory: str, size: int) -> None:
-    """The tensor [batch, m] as the output `recurrent_out`."""
+    """Declare the tensor [batch, m] as the output `recurrent_out`."""
     graph.add("Unsqueeze", [memory], AFTER, axes=[1])
     graph.outputs.append(Tensor(AFTER, (BATCH, 1, size)))
 
 
 def _lstm(graph: OnnxGraph, given: str, carry: str, hidden: int) -> tuple[str, str]:
-    """given [batch, 4 h], carry [batch, 2 h]: h and c."""
+    """Add an LSTM step: given [batch, 4 h], carry [batch, 2 h] -> h and the new carry."""
     h = graph.columns(carry, 0, hidden, "memory/h")
     c = graph.columns(carry, hidden, 2 * hidden, "memory/c")
     recurrent = _linear(graph, h, "recurrent", "recurrent_bias", "memory/again")
@@ -48,7 +48,7 @@ def _lstm(graph: OnnxGraph, given: str, carry: str, hidden: int) -> tuple[str, s
 
 
 def _gru(graph: OnnxGraph, given: str, carry: str, hidden: int) -> tuple[str, str]:
-    """given [batch, 3 h], carry [batch, h]. h' = n + z (h - n), because engines dislike 1 - z."""
+    """Add a GRU step: given [batch, 3 h], carry [batch, h]. h' = n + z (h - n), because engines dislike 1 - z."""
     recurrent = _linear(graph, carry, "recurrent", "recurrent_bias", "memory/again")
     r, z = (_gru_gate(graph, given, recurrent, number, hidden) for number in range(2))
     of_h = graph.add("Mul", [r, _gate(graph, recurrent, 2, hidden)], "memory/n/recurrent")
@@ -65,11 +65,11 @@ def _gru_gate(graph: OnnxGraph, given: str, recurrent: str, number: int, hidden:
 
 
 def _linear(graph: OnnxGraph, x: str, kernel: str, bias: str, output: str) -> str:
-    """x · kernel + bias, for all gates side by side."""
+    """Add x · kernel + bias for all gates side by side."""
     weights = graph.constant(f"{output}/kernel", graph.param(f"memory/{kernel}"))
     return graph.add("Gemm", [x, weights, graph.constant(f"{output}/bias", graph.param(f"memory/{bias}"))], output)
 
 
 def _gate(graph: OnnxGraph, x: str, number: int, hidden: int) -> str:
-    """One gate's columns of the tensor x [batch, gates * h]."""
+    """Add the columns of one gate of the tensor x [batch, gates * h]."""
     return graph.columns(x, number * hidden, (number + 1) * hidden, f"{x}/{number}")

@@ -1,12 +1,12 @@
 """Actors and critics: each is a `NetworkBody` and its heads.
 
-Observations come as a tuple of [..., *shape], already normalised, float32 or uint8; what comes out is float32.
-`signals` names the reward signals, R of them. The body shares the scope of its owner, so that parameters are named
-`encoder/...` and `body/...` in every network.
+Observations are a tuple of [..., *shape], already normalised, float32 or uint8; outputs are float32. `signals` names
+the reward signals, R of them. The body shares the scope of its owner, so that parameters are named `encoder/...` and
+`body/...` in every network.
 
-With memory a network is called with what it remembers as well (`memory`: a carry, or `Sequences` to go along). Calling
-it gives its outputs, `step` its outputs and the carry after them. Every member of a team has memories of its own, also
-in the critics of whole teams: its value, then, is its own, since it has seen what it has seen.
+With memory a network also takes its memory (`memory`: a carry, or `Sequences`). Calling it returns its outputs, `step`
+its outputs and the new carry. Every member of a team has its own memories, also in the critics of whole teams, and
+therefore its own value.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ class Actor(nn.Module):
         return self.step(obs, memory)[0]
 
     def step(self, obs: Obs, memory: Carry | Sequences) -> tuple[ActionDistribution, Carry]:
-        """Distribution, and the memory after these observations."""
+        """Compute the distribution, and the memory after these observations."""
         x, carry = self.network(obs, memory)
         return self.heads(x), carry
 
     def encode(self, obs: Obs, memory: Carry | Sequences = ()) -> jax.Array:
-        """What the heads read."""
+        """Compute the features that the heads read."""
         return self.network(obs, memory)[0]
 
 
 class SquashedActor(Actor):
-    """As `Actor`, with heads for a squashed Gaussian (SAC)."""
+    """Policy like `Actor`, with heads for a squashed Gaussian (SAC)."""
 
     made_with = SquashedHeads
 
@@ -78,7 +78,7 @@ class ValueNetwork(nn.Module):
         return self.step(obs, memory)[0]
 
     def step(self, obs: Obs, memory: Carry | Sequences) -> tuple[jax.Array, Carry]:
-        """Value, and the memory after these observations."""
+        """Compute the value, and the memory after these observations."""
         x, carry = self.network(obs, memory)
         return on_columns(self.values, x, from_columns=True), carry
 
@@ -86,7 +86,7 @@ class ValueNetwork(nn.Module):
 class ActionValueNetwork(nn.Module):
     """Q(own observations, continuous action) per reward signal and output, [..., R, K].
 
-    K = 1, or M where there are branches: Q of each choice of each.
+    K = 1, or with branches M: Q of each choice of each branch.
     """
 
     spec: BehaviorSpec
@@ -116,21 +116,21 @@ class SharedActorCritic(Actor):
         self.values = Linear(len(self.signals), head_uniform)
 
     def __call__(self, obs: Obs, memory: Carry | Sequences = ()) -> tuple[ActionDistribution, jax.Array]:
-        """Distribution and value [..., R] with the body computed once."""
+        """Compute distribution and value [..., R], with the body computed once."""
         x = self.encode(obs, memory)
         return self.heads(x), on_columns(self.values, x, from_columns=True)
 
     def distribution(self, obs: Obs, memory: Carry | Sequences = ()) -> ActionDistribution:
-        """The policy alone."""
+        """Compute the distribution alone."""
         return self.step(obs, memory)[0]
 
     def value(self, obs: Obs, memory: Carry | Sequences = ()) -> jax.Array:
-        """The value alone, [..., R]."""
+        """Compute the value alone, [..., R]."""
         return on_columns(self.values, self.encode(obs, memory), from_columns=True)
 
 
 class Critic(nn.Module):
-    """Team value and counterfactual baselines; `step` gives both, and what the critic remembers.
+    """Critic with team value and counterfactual baselines; `step` returns both and the new memory.
 
     Inputs: obs, a tuple of [..., A, *shape]; action_encoding [..., A, C + M] (`actions.one_hot`); present, bool [...,
     A]; max_team, float scalar, the running maximum of the team size (`update_max_team`). Absent members may hold NaN.
@@ -148,7 +148,7 @@ class Critic(nn.Module):
         max_team: jax.Array,
         memory: Carry | Sequences = (),
     ) -> tuple[jax.Array, jax.Array]:
-        """Value [..., R], with memory [..., A, R], and baseline [..., A, R]; absent members' mean nothing."""
+        """Compute value [..., R], with memory [..., A, R], and baseline [..., A, R], arbitrary for absent members."""
         return self.step(obs, action_encoding, present, max_team, memory)[0]
 
 
@@ -157,7 +157,7 @@ class TeamCritic(Critic):
 
     value:      all present members' observations.
     baseline i: member i's observation without its action, and the observation-actions of the other present members.
-    A member's memory is [..., A, 2, m]: of the value, and of its baseline, by one network.
+    A member's memory is [..., A, 2, m]: for the value and for its baseline, by one network.
     Raises AssertionError for other shapes.
     """
 
@@ -174,12 +174,12 @@ class TeamCritic(Critic):
     def step(
         self, obs: Obs, action_encoding: jax.Array, present: jax.Array, max_team: jax.Array, memory: Carry | Sequences
     ) -> tuple[tuple[jax.Array, jax.Array], Carry]:
-        """Value and baseline, and the memory after these observations and actions."""
+        """Compute value and baseline, and the memory after these observations and actions."""
         o, oa = self.embed(obs, action_encoding, present)
         return self.judge(o, oa, present, max_team, memory)
 
     def embed(self, obs: Obs, action_encoding: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Members as attention sees them: by observation, and by observation and action, both [N, A, h]."""
+        """Embed members for attention: by observation, and by observation and action, both [N, A, h]."""
         chex.assert_shape(
             action_encoding, (*present.shape, self.spec.action.continuous_size + self.spec.action.mask_size)
         )
@@ -193,7 +193,7 @@ class TeamCritic(Critic):
     def judge(
         self, o: jax.Array, oa: jax.Array, present: jax.Array, max_team: jax.Array, memory: Carry | Sequences = ()
     ) -> tuple[tuple[jax.Array, jax.Array], Carry]:
-        """As `step`, of members whom `embed` has made: o, oa [N, A, h], of whichever behavior each is."""
+        """Compute `step` from the embeddings of `embed`, o and oa [N, A, h], of members of any behavior."""
         present_rows = present.astype(bool).reshape(-1, present.shape[-1])
         value, baseline = self.attention(o, oa, present_rows)
         features = self.network.hidden(jnp.concatenate([value[:, None], baseline], axis=1))
@@ -208,7 +208,7 @@ class TeamCritic(Critic):
         return (out[..., 0, :], out[..., 1, :]), carry
 
     def value_only(self, obs: Obs, present: jax.Array, max_team: jax.Array) -> jax.Array:
-        """Value [..., R] without the work for the baselines, without memory."""
+        """Compute the value [..., R] alone, without baselines and memory."""
         chex.assert_equal_shape_prefix([present, *obs], present.ndim)
         x, present_rows = self._encode(obs, present)
         pooled = self.attention.value_only(nn.swish(on_rows(self.embed_obs, x)), present_rows)
@@ -216,14 +216,14 @@ class TeamCritic(Critic):
         return self._values(features, present_rows, max_team).reshape(*present.shape[:-1], -1)
 
     def _encode(self, obs: Obs, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Encodings [N, A, E] with absent members set to 0, and present as [N, A]: leading axes become one."""
+        """Encode members, absent ones as 0, to [N, A, E], and return present as [N, A]: leading axes become one."""
         rows = present.astype(bool).reshape(-1, present.shape[-1])
         flat = [x.reshape(*rows.shape, *x.shape[present.ndim :]) for x in obs]
         clean = tuple(select(rows, x, 0) for x in flat)
         return self.network.encode(clean), rows
 
     def _values(self, x: jax.Array, present: jax.Array, max_team: jax.Array) -> jax.Array:
-        """Features [..., F], present [..., A] (broadcast) -> [..., R]; the scaled team size joins them."""
+        """Compute values [..., R] from features [..., F] and the scaled team size by present [..., A] (broadcast)."""
         chex.assert_rank(max_team, 0)
         size = 2.0 * jnp.sum(present, axis=-1, keepdims=True) / max_team - 1.0
         size = jnp.broadcast_to(size.astype(jnp.float32), (*x.shape[:-1], 1)).reshape(1, -1)
@@ -231,5 +231,5 @@ class TeamCritic(Critic):
 
 
 def update_max_team(max_team: jax.Array, present: jax.Array) -> jax.Array:
-    """Running maximum (float32 scalar, at first 1) raised to the largest team of present [..., A]."""
+    """Raise the running maximum (float32 scalar, at first 1) to the largest team of present [..., A]."""
     return jnp.maximum(max_team, jnp.max(jnp.sum(present.astype(jnp.float32), axis=-1)))

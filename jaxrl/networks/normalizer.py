@@ -3,11 +3,11 @@
 State per observation: mean, M2 (the sum of squared deviations) and count, at first 0, 1 and 1: a row of zeros, as in
 ML-Agents. With `normalize_from_data` they are 0 at first. A batch of n rows with mean b and squared deviations S gives
     count' = count + n,  mean' = mean + (b - mean) n / count',  M2' = M2 + S + (b - mean)² count n / count'
-and an observation is shown to the networks as clip((x - mean) / sqrt(M2 / count), -5, 5).
+and networks see an observation as clip((x - mean) / sqrt(M2 / count), -5, 5).
 Nothing here is learned by gradient. All arrays are float32; F is the size of one observation.
 
-This is ML-Agents' update, M2' = M2 + Σ (x - mean') (x - mean), in a form that float32 can add up: there b - mean and
-S are lost among products of the size of x² where observations are far from 0.
+This is ML-Agents' update, M2' = M2 + Σ (x - mean') (x - mean), in a form that is exact in float32: in that formula
+b - mean and S are lost among products of the size of x² if observations are far from 0.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from jaxrl.settings.networks import NetworkSettings
 from jaxrl.types import BehaviorSpec
 
 CLIP = 5.0
-_PART = 2**16  # rows of a large array taken in at once
+_PART = 2**16  # rows of a large array that are added at once
 _LEAST = 2.0**-22
-"""Deviation over mean below which it is rounding: float32 tells numbers of one size apart by 2^-24 to 2^-23 of it."""
+"""Smallest deviation over mean; a smaller one is rounding: the step of float32 is 2^-24 to 2^-23 of a number."""
 
 
 @flax.struct.dataclass
@@ -40,11 +40,11 @@ class NormalizerState:
 
 
 States = tuple[NormalizerState | None, ...]
-"""One entry per observation of a behavior; None where it is shown as it is."""
+"""One entry per observation of a behavior; None for one that is not normalised."""
 
 
 def init(size: int, *, from_data: bool = False) -> NormalizerState:
-    """Return the state before any data: mean 0, M2 1, count 1; `from_data`: all 0, nothing is known."""
+    """Return the state before any data: mean 0, M2 1, count 1; all 0 with `from_data`."""
     weight = jnp.float32(0.0 if from_data else 1.0)
     return NormalizerState(mean=jnp.zeros(size), m2=jnp.full(size, weight), count=weight)
 
@@ -52,8 +52,8 @@ def init(size: int, *, from_data: bool = False) -> NormalizerState:
 def moments(x: jax.Array, mask: jax.Array | None, near: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Compute number, mean and sum of squared deviations of rows x [..., F] where the mask [...] holds.
 
-    What stands elsewhere is ignored, even NaN. The mean is that less `near` [F], a number about where the rows lie:
-    sums of differences are exact where sums of large numbers are not, and so is what is left over after one pass.
+    Other rows are ignored, even NaN. The mean is relative to `near` [F], numbers close to the rows: sums of small
+    differences are exact where sums of large numbers are not. A second pass corrects the rounding of the first.
 
     Returns:
       Float32 [], [F] and [F]; all 0 where the mask holds nowhere.
@@ -79,7 +79,7 @@ def moments(x: jax.Array, mask: jax.Array | None, near: jax.Array) -> tuple[jax.
 
 
 def update(state: NormalizerState, x: jax.Array, mask: jax.Array | None) -> NormalizerState:
-    """Take in one batch x [..., F]; rows where mask [...] is False are ignored, whatever they hold (even NaN).
+    """Add one batch x [..., F] to the statistics; rows where mask [...] is False are ignored, even NaN.
 
     Raises AssertionError for another F or another shape of the mask.
     """
@@ -94,16 +94,16 @@ def update(state: NormalizerState, x: jax.Array, mask: jax.Array | None) -> Norm
 def variance(state: NormalizerState) -> jax.Array:
     """Compute the variance that observations are divided by, float32 [F]: M2 / count, 1 before any data.
 
-    Never 0: at least that of rounding, and 1 for a number that is always 0.
+    It is never 0: at least that of rounding, and 1 for a number that is always 0.
     """
     known = state.count > 0
-    told = jnp.where(known, state.m2 / jnp.where(known, state.count, 1.0), 1.0)
-    told = jnp.maximum(told, jnp.square(_LEAST * state.mean))
-    return jnp.where(told == 0, 1.0, told)
+    value = jnp.where(known, state.m2 / jnp.where(known, state.count, 1.0), 1.0)
+    value = jnp.maximum(value, jnp.square(_LEAST * state.mean))
+    return jnp.where(value == 0, 1.0, value)
 
 
 def normalize(state: NormalizerState, x: jax.Array) -> jax.Array:
-    """clip((x - mean) / sqrt(M2 / count), -5, 5) of x [..., F]; NaN stays NaN. Raises AssertionError for another F."""
+    """Compute clip((x - mean) / sqrt(M2 / count), -5, 5); NaN stays NaN. Raises AssertionError unless x is [..., F]."""
     chex.assert_axis_dimension(x, -1, state.mean.shape[0])
     scale = jax.lax.rsqrt(variance(state))
     x = as_float(x)
@@ -111,7 +111,7 @@ def normalize(state: NormalizerState, x: jax.Array) -> jax.Array:
 
 
 def normalize_onnx(graph: OnnxGraph, x: str, state: NormalizerState) -> str:
-    """`normalize` of the tensor x [batch, F]; the statistics become constants of the file."""
+    """Add `normalize` of the tensor x [batch, F]; the statistics become constants of the file."""
     scale = 1.0 / np.sqrt(np.asarray(variance(state), np.float64))
     centred = graph.add("Sub", [x, graph.constant(f"{x}/mean", np.asarray(state.mean))], f"{x}/centered")
     scaled = graph.add("Mul", [centred, graph.constant(f"{x}/scale", scale)], f"{x}/scaled")
@@ -127,17 +127,17 @@ def init_all(spec: BehaviorSpec, enabled: bool, *, from_data: bool = False) -> S
 
 
 def init_for(spec: BehaviorSpec, network: NetworkSettings) -> States:
-    """Return `init_all` as `normalize` and `normalize_from_data` of a network say."""
+    """Return `init_all` for the settings `normalize` and `normalize_from_data` of a network."""
     return init_all(spec, network.normalize, from_data=network.normalize_from_data)
 
 
 def update_all(states: States, obs: tuple[jax.Array, ...], mask: jax.Array | None) -> States:
-    """`update` of each observation [..., *shape] with the same mask [...]."""
+    """Apply `update` to each observation [..., *shape] with one mask [...]."""
     return tuple(s and update(s, x, mask) for s, x in zip(states, obs, strict=True))
 
 
 def update_in_parts(states: States, obs: tuple[np.ndarray, ...], rows: np.ndarray | None = None) -> States:
-    """`update_all` of arrays [n, *shape] that may lie in files; `rows`: int [m], those alone. Not to be traced."""
+    """Apply `update_all` to `rows`, int [m] or all, of arrays [n, *shape] that may be in files. Not to be traced."""
     if not any(states):
         return states
     places = np.arange(len(obs[0])) if rows is None else rows
@@ -147,5 +147,5 @@ def update_in_parts(states: States, obs: tuple[np.ndarray, ...], rows: np.ndarra
 
 
 def normalize_all(states: States, obs: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-    """`normalize` of each observation that has a state; the others as they are."""
+    """Apply `normalize` to each observation that has a state; return the others as they are."""
     return tuple(x if s is None else normalize(s, x) for s, x in zip(states, obs, strict=True))

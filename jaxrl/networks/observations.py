@@ -1,7 +1,7 @@
 """All observations of one agent as one vector: encodings concatenated in the order of the spec, as in ML-Agents.
 
-Encoders that read all observations of their kind together (`JointEncoder`) come after the others, and see what these
-have made.
+Encoders that read all observations of their kind together (`JointEncoder`) come after the others, and read their
+encodings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jaxrl.types import BehaviorSpec, ObservationSpec
 class ObservationEncoder(nn.Module):
     """Concatenated encodings of all observations of an agent.
 
-    Takes a tuple of [..., *shape], already normalised; gives [..., E] of `compute_dtype`. Raises
+    Takes a tuple of [..., *shape], already normalised, and returns [..., E] of `compute_dtype`. Raises
     `UnsupportedObservationError` for an observation without an encoder and ValueError for arrays that do not fit the
     spec.
     """
@@ -41,15 +41,15 @@ class ObservationEncoder(nn.Module):
         modules = {
             i: ENCODERS[kind_of(sensors[i])].module(sensors[i], self.settings, name=f"observation_{i}") for i in alone
         }
-        own = tuple(module(obs[i]) for i, module in modules.items())
-        encoding = jnp.concatenate(own, axis=-1) if own else None
+        encodings = tuple(module(obs[i]) for i, module in modules.items())
+        encoding = jnp.concatenate(encodings, axis=-1) if encodings else None
         others = tuple(
             JOINT_ENCODERS[kind].module(tuple(sensors[i] for i in of_kind), self.settings, name=kind)(
                 tuple(obs[i] for i in of_kind), encoding
             )
             for kind, of_kind in joint.items()
         )
-        return jnp.concatenate(own + others, axis=-1)
+        return jnp.concatenate(encodings + others, axis=-1)
 
 
 def observations_onnx(
@@ -60,9 +60,9 @@ def observations_onnx(
     states: States,
     given: tuple[str, ...] | None = None,
 ) -> str:
-    """Inputs `obs_<i>` [batch, *shape], the normaliser, and `ObservationEncoder`: [batch, E].
+    """Add inputs `obs_<i>` [batch, *shape], the normaliser, and `ObservationEncoder`: [batch, E].
 
-    `given`: tensors of the observations, where something else has made them of the inputs.
+    `given`: tensors of the observations, in place of the inputs.
 
     Raises `UnsupportedObservationError` for an observation without an encoder.
     """
@@ -73,24 +73,24 @@ def observations_onnx(
         shown.append(x if state is None else normalize_onnx(graph, x, state))
     parts = []
     for i in _alone(spec):
-        given_to = EncoderInput(sensors[i], settings, f"{path}/observation_{i}", shown[i])
-        parts.append(ENCODERS[kind_of(sensors[i])].onnx(graph, given_to))
+        inputs = EncoderInput(sensors[i], settings, f"{path}/observation_{i}", shown[i])
+        parts.append(ENCODERS[kind_of(sensors[i])].onnx(graph, inputs))
     joint = _joint(spec)
-    own = graph.concat(list(parts), "encoding/own" if joint else "encoding") if parts else None
+    encoding = graph.concat(list(parts), "encoding/own" if joint else "encoding") if parts else None
     if not joint:
-        assert own is not None
-        return own
+        assert encoding is not None
+        return encoding
     for kind, of_kind in joint.items():
         observations, xs = tuple(sensors[i] for i in of_kind), tuple(shown[i] for i in of_kind)
-        given_to = JointEncoderInput(observations, settings, f"{path}/{kind}", xs, own)
-        parts.append(JOINT_ENCODERS[kind].onnx(graph, given_to))
+        inputs = JointEncoderInput(observations, settings, f"{path}/{kind}", xs, encoding)
+        parts.append(JOINT_ENCODERS[kind].onnx(graph, inputs))
     return graph.concat(parts, "encoding")
 
 
 def check_observations(spec: BehaviorSpec, settings: NetworkSettings, behavior: str = "") -> None:
     """Raise `UnsupportedObservationError` naming the first observation that no registered encoder reads.
 
-    `behavior`: whose they are, where that is known.
+    `behavior`: name of their behavior, if known.
     """
     whose = f"behavior '{behavior}': " if behavior else ""
     if not spec.observations:
@@ -104,20 +104,20 @@ def check_observations(spec: BehaviorSpec, settings: NetworkSettings, behavior: 
 
 
 def encoding_size(spec: BehaviorSpec, settings: NetworkSettings) -> int:
-    """E, the width of `ObservationEncoder`'s output."""
+    """Return E, the width of `ObservationEncoder`'s output."""
     return sum(width for _, width in encoding_parts(spec, settings))
 
 
 def encoding_parts(spec: BehaviorSpec, settings: NetworkSettings) -> list[tuple[int | str, int]]:
-    """What `ObservationEncoder`'s output consists of, in order: the place of an observation and its width, and behind
-    them each kind of those that are encoded together."""
+    """Return the parts of `ObservationEncoder`'s output in order: index and width of each observation that is encoded
+    alone, then name and width of each kind that is encoded together."""
     check_observations(spec, settings)
-    own: list[tuple[int | str, int]] = [(i, _size(spec.observations[i], settings)) for i in _alone(spec)]
-    return own + [(kind, JOINT_ENCODERS[kind].size) for kind in _joint(spec)]
+    parts: list[tuple[int | str, int]] = [(i, _size(spec.observations[i], settings)) for i in _alone(spec)]
+    return parts + [(kind, JOINT_ENCODERS[kind].size) for kind in _joint(spec)]
 
 
 def goal_columns(spec: BehaviorSpec, settings: NetworkSettings) -> tuple[tuple[int, int], ...]:
-    """Where the goals stand in `ObservationEncoder`'s output: first column and the one behind the last, by goal."""
+    """Return the goals' columns in `ObservationEncoder`'s output: the first and the one behind the last, by goal."""
     check_observations(spec, settings)
     alone = _alone(spec)
     edges = accumulate((_size(spec.observations[i], settings) for i in alone), initial=0)
@@ -125,14 +125,14 @@ def goal_columns(spec: BehaviorSpec, settings: NetworkSettings) -> tuple[tuple[i
 
 
 def _alone(spec: BehaviorSpec) -> list[int]:
-    """Observations that are encoded one by one, in the order of the spec."""
+    """Return the indices of the observations that are encoded one by one, in the order of the spec."""
     return [i for i, observation in enumerate(spec.observations) if kind_of(observation) in ENCODERS]
 
 
 def _joint(spec: BehaviorSpec) -> dict[str, list[int]]:
-    """By kind those that are encoded together, in the order of the spec."""
-    found = {kind: [i for i, o in enumerate(spec.observations) if kind_of(o) == kind] for kind in JOINT_ENCODERS}
-    return {kind: of_kind for kind, of_kind in found.items() if of_kind}
+    """Return by kind the indices of the observations that are encoded together, in the order of the spec."""
+    indices = {kind: [i for i, o in enumerate(spec.observations) if kind_of(o) == kind] for kind in JOINT_ENCODERS}
+    return {kind: of_kind for kind, of_kind in indices.items() if of_kind}
 
 
 def _size(observation: ObservationSpec, settings: NetworkSettings) -> int:
@@ -140,7 +140,7 @@ def _size(observation: ObservationSpec, settings: NetworkSettings) -> int:
 
 
 def _problem(observation: ObservationSpec, settings: NetworkSettings) -> str:
-    """Why the observation cannot be read, as the rest of a sentence; "" if it can."""
+    """Return why the observation cannot be read, as the rest of a sentence; "" if it can."""
     kind = kind_of(observation)
     if kind in ENCODERS:
         return ENCODERS[kind].problem(observation, settings)

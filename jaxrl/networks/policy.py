@@ -1,4 +1,4 @@
-"""The network that acts: its module, and how a file for a game holds it. `Algorithm.policy` names it."""
+"""The network that acts, `Algorithm.policy`: its module, and its form in a file for a game."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from jaxrl.types import Action, BehaviorSpec
 
 @dataclass(frozen=True)
 class PolicyNetwork:
-    """Hashable, so that what is compiled for it is kept."""
+    """A network that acts. Hashable, so that programs compiled for it are reused."""
 
     module: Any
-    """A flax module: `step(obs, memory)` → (ActionDistribution, memory after it); obs are normalised."""
+    """A flax module: `step(obs, memory)` → (ActionDistribution, new memory); obs are normalised."""
     write: Callable[[OnnxGraph, Any, States, tuple[str, ...] | None, Callable[[str], str] | None], None]
-    """(graph, module, normaliser, tensors of what it sees or None: the file's inputs, what comes after an action or
-    None) → the file's outputs but those that tell its version and memory."""
+    """(graph, module, normaliser, tensors of observations or None for the file's inputs, function that adds nodes to
+    an action or None): adds all outputs of the file but those of version and memory size."""
     sent: Callable[[ActionDistribution], Action]
-    """What the environment gets where nothing is left to chance, [N, C]; branches are compared by their logits."""
+    """(distribution) → the environment's deterministic action, [N, C]; branches are compared by their logits."""
     memory: MemorySettings | None = None
     left_out: tuple[str, ...] = ()
-    """Parameters by the beginning of their path that acting does not need."""
+    """Beginnings of the paths of parameters that acting does not need."""
 
     @property
     def in_file(self) -> Any:
-        """The module as a file computes it: in float32, whatever its `compute_dtype`."""
+        """Module that a file computes: in float32, whatever its `compute_dtype`."""
         settings = getattr(self.module, "settings", None)
         if not isinstance(settings, NetworkSettings) or settings.compute_dtype == "float32":
             return self.module
@@ -46,22 +46,22 @@ class PolicyNetwork:
 
 
 def actor_network(spec: BehaviorSpec, settings: NetworkSettings) -> PolicyNetwork:
-    """jaxrl's own `Actor`, alone or with value heads on its body."""
+    """Make the policy network of jaxrl's `Actor`, alone or with value heads on its body."""
     return PolicyNetwork(Actor(spec, settings), write_actor, mean_sent, settings.memory, ("values/",))
 
 
 def squashed_network(spec: BehaviorSpec, settings: NetworkSettings) -> PolicyNetwork:
-    """`SquashedActor`, of SAC."""
+    """Make the policy network of SAC's `SquashedActor`."""
     return PolicyNetwork(SquashedActor(spec, settings), write_actor, squashed_sent, settings.memory)
 
 
 def mean_sent(dist: ActionDistribution) -> Action:
-    """The mean, clipped and scaled as the environment gets it."""
+    """Return the mean, clipped and scaled for the environment."""
     return actions.to_environment(Action(dist.mean, jnp.zeros((*dist.mean.shape[:-1], 0), jnp.int32)))
 
 
 def squashed_sent(dist: ActionDistribution) -> Action:
-    """The squashed mean."""
+    """Return the squashed mean."""
     return Action(jnp.tanh(dist.mean), jnp.zeros((*dist.mean.shape[:-1], 0), jnp.int32))
 
 
@@ -72,14 +72,14 @@ def write_actor(
     seen: tuple[str, ...] | None,
     finish: Callable[[str], str] | None,
 ) -> None:
-    """`Actor` or `SquashedActor` in a file."""
+    """Add `Actor` or `SquashedActor` to a graph."""
     action, memory = actor.spec.action, actor.settings.memory
-    features, after = body_onnx(graph, actor.spec, actor.settings, normalizer, seen), ""
+    features, new_memory = body_onnx(graph, actor.spec, actor.settings, normalizer, seen), ""
     if action.discrete_branches:
         graph.input("action_masks", action.mask_size)
     if memory is not None:
         graph.input(BEFORE, 1, memory.memory_size)
-        features, after = memory_onnx(graph, features, memory)
+        features, new_memory = memory_onnx(graph, features, memory)
     if action.continuous_size and isinstance(actor, SquashedActor):
         squashed_onnx(graph, *squashed_onnx_heads(graph, features), action.continuous_size, finish)
     elif action.continuous_size:
@@ -87,4 +87,4 @@ def write_actor(
     if action.discrete_branches:
         discrete_onnx(graph, logits_onnx(graph, features, action.discrete_branches), action)
     if memory is not None:
-        memory_output_onnx(graph, after, memory.memory_size)
+        memory_output_onnx(graph, new_memory, memory.memory_size)

@@ -19,7 +19,7 @@ SIDE, PADDING = 3, 1
 
 
 class ResnetTrunk(nn.Module):
-    """[N, C, H, W] -> [N, 32·h·w] of `dtype`, behind a last swish."""
+    """Trunk [N, C, H, W] -> [N, 32·h·w] of `dtype`, with a last swish."""
 
     dtype: str
 
@@ -33,7 +33,7 @@ class ResnetTrunk(nn.Module):
 
 
 def _layers() -> list[tuple[str, int]]:
-    """Names and features, in the order in which they are gone through."""
+    """Return names and features of the layers, in the order in which they are applied."""
     names = ["", *(f"_block_{j}_{part}" for j in range(BLOCKS) for part in ("first", "second"))]
     return [(f"stack_{i}{name}", channels) for i, channels in enumerate(CHANNELS) for name in names]
 
@@ -52,7 +52,7 @@ def _through(convolution: Layer, x: jax.Array, weights: Weights) -> jax.Array:
 
 
 def resnet_onnx(graph: OnnxGraph, x: str, path: str) -> str:
-    """`ResnetTrunk` of the tensor x [batch, C, H, W]."""
+    """Add `ResnetTrunk` of the tensor x [batch, C, H, W]."""
     for i in range(len(CHANNELS)):
         x = max_pool_onnx(graph, convolution_onnx(graph, x, f"{path}/stack_{i}", 1, PADDING), f"{path}/stack_{i}/pool")
         for j in range(BLOCKS):
@@ -64,7 +64,7 @@ def resnet_onnx(graph: OnnxGraph, x: str, path: str) -> str:
 
 
 def resnet_features(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """(C, H, W) -> (c, h, w)."""
+    """Return the shape of the trunk's output, (C, H, W) -> (c, h, w)."""
     _, height, width = shape
     for _ in CHANNELS:
         height, width = pooled(height), pooled(width)

@@ -1,4 +1,4 @@
-"""Shapes said explicitly: where networks are tested, JAX raises when ranks differ (`STRICT` in tests/conftest.py)."""
+"""Explicit shapes: tests of networks let JAX raise for different ranks (`STRICT` in tests/conftest.py)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import jax
 
 
 def as_row(vector: jax.Array, like: jax.Array) -> jax.Array:
-    """A vector [F] as [1, ..., 1, F] with as many axes as `like`."""
+    """Reshape a vector [F] to [1, ..., 1, F] with as many axes as `like`."""
     return vector.reshape(*[1] * (like.ndim - 1), -1)
 
 
 def on_rows(layer: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-    """`layer` on x [..., F] with all leading axes as one.
+    """Apply `layer` to x [..., F] with all leading axes as one.
 
     With more axes XLA transposes whole activations for the gradient of a matrix product: 1.7 times the time of 2 x 64
     units on [512, 3, 18].

@@ -2,8 +2,8 @@
 
     log p(a) = log N(u; μ, σ) - 2 (ln 2 - u - softplus(-2u)),  per dimension; the last term is ln(1 - tanh² u)
 
-An action is what the environment gets, within (-1, 1); u is never stored. `log_sigma` of the distribution is [..., C].
-Branches are those of `actions`.
+The environment gets the action itself, within (-1, 1); u is never stored. `log_sigma` of the distribution is [..., C].
+Branches are as in `actions`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from jaxrl.types import Action, ActionSpec
 
 
 def sample(key: jax.Array, dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> Action:
-    """As `actions.sample`, squashed. The key is consumed, or it is the noise that `actions.noise` drew from it."""
+    """Draw `actions.sample` and squash it. The key is consumed, or is the noise that `actions.noise` drew from it."""
     raw = actions.sample(key, dist, mask, spec)
     return raw._replace(continuous=jnp.tanh(raw.continuous))
 
 
 def mode(dist: ActionDistribution, mask: jax.Array, spec: ActionSpec) -> Action:
-    """The squashed mean and the most probable allowed branches."""
+    """Return the squashed mean and the most probable allowed index of each branch."""
     raw = actions.mode(dist, mask, spec)
     return raw._replace(continuous=jnp.tanh(raw.continuous))
 
 
 def drawn(dist: ActionDistribution, normal: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """a and log p(a), both [..., C], of u = μ + σ · normal; gradients flow through both."""
+    """Compute a and log p(a), both [..., C], from u = μ + σ · normal; gradients flow through both."""
     sigma = jnp.exp(dist.log_sigma)
     u = dist.mean + sigma * normal
     squares = jnp.square(u - dist.mean) / (2.0 * jnp.square(sigma) + actions.EPSILON)

@@ -1,7 +1,7 @@
 """Images (cameras, grids) as vectors: filters, then one linear layer. All five encoders of ML-Agents.
 
-An image encoder is a trunk, images [N, C, H, W] -> features [N, c·h·w], and one line of `IMAGE_ENCODERS` below. What
-follows is the same for all: the features, channel by channel as in ML-Agents, into a linear layer of `hidden_units`.
+An image encoder is a trunk, images [N, C, H, W] -> features [N, c·h·w], and one line of `IMAGE_ENCODERS` below. In all
+encoders the features, channel by channel as in ML-Agents, go into a linear layer of `hidden_units`.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from jaxrl.types import ObservationSpec
 
 
 class ImageEncoder(NamedTuple):
-    """One line of the registry."""
+    """An encoder of images, one line of the registry."""
 
     smallest: int  # side of the smallest image, pixels
     trunk: Callable[..., nn.Module]  # (dtype=..., name=...) → module: [N, C, H, W] → [N, c·h·w]
     trunk_onnx: Callable[[OnnxGraph, str, str], str] | None  # (graph, tensor [batch, C, H, W], path) → [batch, c, h, w]
     features: Callable[[tuple[int, ...]], tuple[int, int, int]]  # (C, H, W) → (c, h, w)
-    layers: tuple[Filters, ...] = ()  # of a trunk that is nothing else
+    layers: tuple[Filters, ...] = ()  # layers of a trunk that has no other parts
     leaky: bool = True  # behind the linear layer: leaky ReLU, or plain
 
 
 def filters(smallest: int, layers: tuple[Filters, ...]) -> ImageEncoder:
-    """An image encoder of plain layers of filters."""
+    """Make an image encoder of plain layers of filters."""
 
     def onnx(graph: OnnxGraph, x: str, path: str) -> str:
         for i, layer in enumerate(layers):
@@ -56,7 +56,7 @@ def filters(smallest: int, layers: tuple[Filters, ...]) -> ImageEncoder:
 
 
 class VisualEncoder(nn.Module):
-    """[..., C, H, W], float32 or uint8 (255 stands for 1) -> [..., hidden_units] of `compute_dtype`."""
+    """Encoder of images [..., C, H, W], float32 or uint8 (255 is 1) -> [..., hidden_units] of `compute_dtype`."""
 
     observation: ObservationSpec
     settings: NetworkSettings
@@ -73,7 +73,7 @@ class VisualEncoder(nn.Module):
 
 
 def visual_onnx(graph: OnnxGraph, given: EncoderInput) -> str:
-    """`VisualEncoder` of the tensor [batch, C, H, W], float32."""
+    """Add `VisualEncoder` of the tensor [batch, C, H, W], float32."""
     encoder = image_encoder(given.settings)
     if encoder.trunk_onnx is None:
         raise ExportError(f"a file cannot hold the image encoder {given.settings.vis_encode_type}")
@@ -86,7 +86,7 @@ def visual_onnx(graph: OnnxGraph, given: EncoderInput) -> str:
 
 
 def visual_problem(observation: ObservationSpec, settings: NetworkSettings) -> str:
-    """An image that is smaller than its encoder can read."""
+    """Return the problem of an image that is too small for its encoder; "" for other images."""
     name, smallest = settings.vis_encode_type, image_encoder(settings).smallest
     side = min(observation.shape[1:])
     if side >= smallest:
@@ -103,13 +103,13 @@ def visual_problem(observation: ObservationSpec, settings: NetworkSettings) -> s
 
 
 def image_encoder(settings: NetworkSettings) -> ImageEncoder:
-    """The encoder that the settings name."""
+    """Return the encoder that the settings name."""
     name = settings.vis_encode_type
     return IMAGE_ENCODERS[name] if name in IMAGE_ENCODERS else _own(name)
 
 
 class OwnTrunk(nn.Module):
-    """An image encoder of one's own, which sees [N, H, W, C]; its parameters are those of the module itself."""
+    """A user's own image encoder, which takes [N, H, W, C]; its parameters are those of the module itself."""
 
     address: str
     dtype: str
@@ -125,7 +125,7 @@ class OwnTrunk(nn.Module):
 
 
 def _own(address: str) -> ImageEncoder:
-    own_module(_KEY, address)  # that it can be made
+    own_module(_KEY, address)  # raises if it cannot be made
 
     def features(shape: tuple[int, ...]) -> tuple[int, int, int]:
         raise OwnCodeError(f"network_settings.{_KEY}: {address}: weights of PyTorch cannot be read into it")
@@ -143,4 +143,4 @@ IMAGE_ENCODERS = {
     "match3": filters(5, (Filters(35, 3, 1), Filters(144, 3, 1))),
     "fully_connected": filters(1, ()),
 }
-"""By the name that `vis_encode_type` gives."""
+"""Image encoders by the name that `vis_encode_type` gives."""
