@@ -1,7 +1,7 @@
 """Keys of the noise in actions, one per decision.
 
-Philox (JAX's "rbg") instead of JAX's usual Threefry, which is a loop on CPUs: with it a decision of a few agents takes
-half as long again. The same key gives the same numbers as long as JAX and the kind of device stay the same.
+The generator is Philox (JAX's "rbg"). JAX's default, Threefry, is a loop on CPUs, with which a decision of a few agents
+takes half as long again. A key gives equal numbers for equal versions of JAX and kinds of device.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy as np
 
 
 def noise_key(run_key: Sequence[int], decision: int) -> np.ndarray:
-    """Key data of one decision, uint32 [4]: Philox key (two words of the run's, the number mixed in) and counter.
+    """Make the key data of a decision, uint32 [4]: Philox key (two words of the run's, xor the number) and counter.
 
-    The number is also the counter's high half: counted on from neighbouring starts, streams would overlap. Beyond 2^32
-    decisions, which a policy that only acts may reach, the rest of the number stands in the low half. Raw data, since
-    typed keys leave jit's fast path.
+    The number is also the counter's high half: streams from neighbouring counters would overlap. The part of a number
+    beyond 2^32, which a policy that only acts may reach, is the low half. The data are raw, since typed keys leave
+    jit's fast path.
     """
     rest, number = divmod(decision, 1 << 32)
     return np.array((run_key[0], run_key[1] ^ number, rest, number), np.uint32)
 
 
 def typed(key_data: Any) -> jax.Array:
-    """The typed key of key data from `noise_key`."""
+    """Make the typed key of key data from `noise_key`."""
     return jax.random.wrap_key_data(key_data, impl="rbg")

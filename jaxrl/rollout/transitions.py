@@ -1,7 +1,7 @@
-"""What followed each decision: the transitions (s, a, r, γ, s') of a rollout.
+"""The transitions (s, a, r, γ, s') of a rollout.
 
-The next state of a member is not the next index of its row: states in which it still waits for its reward lie between,
-and where an environment truncates every second state is a last observation at most. Letters: T time, B rows, A members.
+The next state of a member is not the next index of its row: between them are states in which it waits for its reward,
+and in environments that truncate every second state holds only last observations. Letters: T time, B rows, A members.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from jaxrl.types import Action
 
 
 class Transitions(NamedTuple):
-    """One for each member of each state, of which those count that are `valid`. Arrays [T, B, A, ...], or [N, ...]."""
+    """One transition for each member of each state, used if `valid`. Arrays [T, B, A, ...], or [N, ...]."""
 
     obs: tuple[jax.Array, ...]  # one per sensor, its dtype [..., *shape]
     carry: Any  # memory before the decision, a pytree of arrays [..., *]; () without memory
     begin: jax.Array  # bool, the first decision of an episode: `carry` is zero, and a sequence begins here
     action_mask: jax.Array  # bool [..., M]
     action: Action  # raw sample
-    extras: dict[str, jax.Array]  # what the algorithm noted when it acted
-    reward: jax.Array  # float32, own and group reward as they were received, before any strength
-    discount: jax.Array  # float32, 0 where nothing of the member's own follows, else 1: multiply by gamma
-    next_obs: tuple[jax.Array, ...]  # what the member saw next, also last of all when it was interrupted; else 0
-    seen: jax.Array  # bool, `next_obs` is known: of who ended for good or left its team nothing is
+    extras: dict[str, jax.Array]  # arrays that the algorithm stored when it acted
+    reward: jax.Array  # float32, own and group reward as received, before any strength
+    discount: jax.Array  # float32, 0 where the member's episode ends, else 1: multiply by gamma
+    next_obs: tuple[jax.Array, ...]  # next observation of the member, also the last if it was interrupted; else 0
+    seen: jax.Array  # bool, `next_obs` is known: False for a member that ended for good or left its team
     valid: jax.Array  # bool, decided here and its outcome is known
 
 
 def transitions(rollout: Rollout) -> Transitions:
-    """Of every member of every state, [T, B, A, ...].
+    """Make the transitions of every member of every state, [T, B, A, ...].
 
-    What follows a decision is the first later state of the row in which the member does not wait: that of its next
-    decision, or the last that it saw of an episode that was cut off. A member that left while its team lives on has
-    ended as far as it is concerned: what its team earns without it is no transition of its own.
+    The next state of a decision is the first later state of the row in which the member does not wait: that of its next
+    decision, or the last of an interrupted episode. For a member that left while its team lives on the episode is over:
+    rewards of its team without it are no transitions of its own.
     """
     after, over, seen = outcome(rollout)
     _, rows, members = rollout.acted.shape
@@ -59,9 +59,9 @@ def transitions(rollout: Rollout) -> Transitions:
 
 
 def outcome(rollout: Rollout) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Of each decision [T, B, A]: its next state, int32 along T; whether nothing follows; whether that state is seen.
+    """Find for each decision [T, B, A] its next state, int32 along T; whether its episode is over; whether it is seen.
 
-    The next state means something only where it is seen.
+    The next state is valid only where it is seen.
     """
     length, rows, members = rollout.acted.shape
     time = jnp.arange(length)[:, None, None]
@@ -72,5 +72,5 @@ def outcome(rollout: Rollout) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def flat(found: Transitions) -> Transitions:
-    """The same as N = T·B·A single ones, in the order of time."""
+    """Flatten transitions to N = T·B·A single ones, in the order of time."""
     return jax.tree.map(lambda x: x.reshape(math.prod(x.shape[:3]), *x.shape[3:]), found)

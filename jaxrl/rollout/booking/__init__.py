@@ -1,1 +1,1 @@
-"""Who sits where: agents of the environments, and the fixed rows of the trajectory buffer. Numpy only."""
+"""Booking of the environments' agents in fixed rows of the trajectory buffer. Numpy only."""

@@ -22,16 +22,16 @@ class GameEnd(NamedTuple):
 
 
 class EpisodeRecords(NamedTuple):
-    """What ended with one message. Rewards in reward units, lengths in decisions."""
+    """Episodes that ended with one message. Rewards in reward units, lengths in decisions."""
 
     returns: list[float]  # per agent, sum of its individual rewards
     lengths: list[int]  # per agent, decisions before the last transition (as ML-Agents counts)
     group_rewards: list[float]  # per agent, sum of the group rewards that it received itself
     mates_returns: list[float]  # per agent, sum of the individual rewards of its row's others while it lived
-    team_returns: list[float]  # per finished team, what it earned together from its first decision to its last
+    team_returns: list[float]  # per finished team, its common rewards from its first decision to its last
     games: list[GameEnd]  # per agent whose game is decided: it terminated, and its whole team is over
-    # What no decision has earned, and so is part of no return: it came with an agent's first request, or with the end
-    # of an agent that never asked. Per agent, individual rewards; per finished team, group rewards.
+    # Rewards of no decision, which are part of no return: they came with an agent's first request, or with the end of
+    # an agent that never asked. Per agent, individual rewards; per finished team, group rewards.
     undecided: list[float]
     team_undecided: list[float]
 
@@ -41,7 +41,7 @@ NO_EPISODES = EpisodeRecords(*([] for _ in EpisodeRecords._fields))
 
 def games_of(records: Iterable[EpisodeRecords]) -> list[GameEnd]:
     """Return the games that ended, of all records."""
-    return [end for each in records for end in each.games]
+    return [end for record in records for end in record.games]
 
 
 class _Last(NamedTuple):
@@ -52,51 +52,51 @@ class _Last(NamedTuple):
 
 
 class SoFar(NamedTuple):
-    """The episode of one agent up to now, while it moves from one slot to another."""
+    """Episode of one agent so far, while it moves from one slot to another."""
 
     rewards: np.ndarray  # float64 [2], own and group
     length: int
     mates: float  # individual rewards of the others of its row
-    row: int  # that it leaves
+    row: int  # the row that it leaves
     paid: float  # its own reward of this message
     undecided: float  # as in `EpisodeRecords`
 
 
 def reward_columns(reward: np.ndarray, group_reward: np.ndarray) -> np.ndarray:
-    """Own and group rewards [N] as float32 [N, 2]; `np.stack` takes four times as long."""
+    """Join own and group rewards [N] as float32 [N, 2]; `np.stack` takes four times as long."""
     both = np.empty((len(reward), 2), np.float32)
     both[:, 0], both[:, 1] = reward, group_reward
     return both
 
 
 def pairs(rewards: np.ndarray) -> np.ndarray:
-    """A view of own and group rewards [..., 2] as complex numbers [...], which are moved and added as one item each."""
+    """View own and group rewards [..., 2] as complex numbers [...], which are copied and added as one item each."""
     return rewards.view(np.complex64 if rewards.dtype == np.float32 else np.complex128)[..., 0]
 
 
 class Episodes:
-    """Running sums of every slot, and who belongs to which team."""
+    """Running sums of every slot, and the members of each team."""
 
     def __init__(self) -> None:
         self.sums = np.zeros((0, 0, 2), np.float64)  # [B, A, 2]: own and group reward
         self.lengths = np.zeros((0, 0), np.int64)  # [B, A]
         self._mates = np.zeros((0, 0), np.float64)  # [B, A]: individual rewards of the others of the row
-        self._open = np.zeros((0, 0), bool)  # [B, A], asked in an earlier message: a decision awaits its outcome
+        self._open = np.zeros((0, 0), bool)  # [B, A], asked in an earlier message: its decision is pending
         self._asked: list[tuple[int, int]] = []  # first asked in this message
         self._paid = np.zeros((0, 0), np.float64)  # [B, A], individual rewards of this message
         # Places whose decisions this message has rewarded, members of a row then, and their rewards.
         self._rewarded: list[tuple[Places, int, np.ndarray]] = []
         self._newest: dict[tuple[int, int], float] = {}  # group rewards of this message by slot, once somebody asks
         self._over: list[tuple[int, float, list[float], int]] = []  # row, own reward, records and place in them
-        self._moved: list[tuple[tuple[int, int], SoFar]] = []  # into another slot with this message
+        self._moved: list[tuple[tuple[int, int], SoFar]] = []  # moved into another slot with this message
         self._teams = TeamReturns[tuple[int, int], Team](self._received)  # members are slots
-        self._joining: list[tuple[tuple[int, int], Source, int, int]] = []  # another team in the same slot
+        self._joining: list[tuple[tuple[int, int], Source, int, int]] = []  # join another team in the same slot
         self._kinds: dict[Team, set[int]] = {}  # kinds of members that a living team has had
-        self._last: dict[Team, list[_Last]] = {}  # who ended with this message
-        self._undecided: dict[tuple[int, int], float] = {}  # where that is not 0, as the next
+        self._last: dict[Team, list[_Last]] = {}  # members that ended with this message
+        self._undecided: dict[tuple[int, int], float] = {}  # values other than 0, as in the next
         self._team_undecided: dict[Team, float] = {}
         self.others: list[tuple[int, EpisodeRecords]] = []
-        """What ended of teams for other kinds of members than the one that was told, with this message."""
+        """Records of teams that ended with this message, for kinds other than the one whose `end` was called."""
 
     def resize(self, rows: int, members: int) -> None:
         """Make room; contents keep their place."""
@@ -114,7 +114,7 @@ class Episodes:
         kind: int = 0,
         reward: Sequence[float] = (0.0, 0.0),
     ) -> None:
-        """A new agent lives in `slot`, or one that goes on there with what it had in another (`leave`).
+        """Start the episode of a new agent in `slot`, or continue the one that it had in another slot (`leave`).
 
         reward: own and group reward in the first request of a new agent.
         """
@@ -128,12 +128,12 @@ class Episodes:
         if own:
             self._undecided[slot] = own
         founds = self._join(slot, source, group_id, kind, brought=0.0 if so_far is None else float(so_far.rewards[1]))
-        if group and founds:  # what comes with others, older members are told too
+        if group and founds:  # older members of a team receive its group reward themselves
             team = source.team(group_id)
             self._team_undecided[team] = max(group, self._team_undecided.get(team, 0.0), key=abs)
 
     def leave(self, slot: tuple[int, int]) -> SoFar:
-        """The agent in `slot` is not there any more, and its episode is not over: nothing is reported.
+        """Remove the agent in `slot` without an end of its episode: nothing is reported.
 
         A team whose last living agent leaves it is over without a group return.
         """
@@ -149,15 +149,15 @@ class Episodes:
         )
 
     def change_team(self, slot: tuple[int, int], source: Source, group_id: int, *, kind: int = 0) -> None:
-        """The agent in `slot` belongs to another team, or to none, once those that end with this message are told.
+        """Move the agent in `slot` to another team, or to none, after this message's ends are booked.
 
-        One whose last members end now is over all the same, as where a newcomer asks under its group id.
+        A team whose last members end now is over in spite of that, as with a newcomer under its group id.
         """
         self._leave_team(slot)
         self._joining.append((slot, source, group_id, kind))
 
     def decide(self, slots: Places, rewards: np.ndarray) -> None:
-        """Agents that had a decision before decide again; rewards float32 [N, 2], own and group."""
+        """Book the rewards, float32 [N, 2], own and group, of agents that had a decision before and decide again."""
         sums, lengths, paid = self._by_place
         sums[slots] += pairs(rewards)
         lengths[slots] += 1
@@ -167,10 +167,10 @@ class Episodes:
     def end(
         self, slots: Places, ended: TerminalSteps, index: np.ndarray, *, kind: int = 0, worker: int = 0
     ) -> EpisodeRecords:
-        """Entries `index` of `ended`, of one kind and worker, which lived in these slots, are over.
+        """End the episodes of entries `index` of `ended`, of one kind and worker, which lived in these slots.
 
-        What that means for other kinds of their teams stands in `others` until the message is over. A kind whose
-        members had all ended before is told the team's return.
+        Records for other kinds of their teams are in `others` until the message is over. A kind whose members had all
+        ended before gets the team's return too.
         """
         rows, members = np.divmod(slots, self.lengths.shape[1])
         rewards = reward_columns(ended.reward, ended.group_reward)[index]
@@ -209,19 +209,19 @@ class Episodes:
     def _end_team(self, team: Team, records: EpisodeRecords, kind: int) -> None:
         """Add a team's episode to the records of this kind, and to `others` for those of its other kinds."""
         last, whole, undecided = self._last.pop(team), self._teams.earned(team), self._team_undecided.get(team, 0.0)
-        for of in sorted(self._kinds[team]):
-            told = records if of == kind else EpisodeRecords(*([] for _ in EpisodeRecords._fields))
-            told.games.extend(member.game for member in last if member.kind == of and member.game is not None)
-            told.team_returns.append(whole)
-            told.team_undecided.append(undecided)
-            if of != kind:
-                self.others.append((of, told))
+        for other in sorted(self._kinds[team]):
+            target = records if other == kind else EpisodeRecords(*([] for _ in EpisodeRecords._fields))
+            target.games.extend(member.game for member in last if member.kind == other and member.game is not None)
+            target.team_returns.append(whole)
+            target.team_undecided.append(undecided)
+            if other != kind:
+                self.others.append((other, target))
         self._over_with(team)
 
     def message_over(self) -> None:
-        """Everything of this message is told: an individual reward counts for every decision open in its row.
+        """Finish this message: credit each individual reward to every pending decision of its row.
 
-        Also for those of members that ended with it: all of them acted in the state that the reward belongs to.
+        Decisions of members that ended with it count too: they acted in the state that the reward belongs to.
         """
         if self._open.shape[1] > 1 and (self._over or self._moved or np.count_nonzero(self._paid)):
             earned = self._paid.sum(-1)
@@ -250,7 +250,7 @@ class Episodes:
     def _join(self, slot: tuple[int, int], source: Source, group_id: int, kind: int, brought: float = 0.0) -> bool:
         """Add an agent to its team, if it has one. Return whether it founds the team.
 
-        brought: group rewards that it received before.
+        brought: group rewards that it received in other teams.
         """
         if group_id == NO_GROUP:
             return False

@@ -1,9 +1,9 @@
-"""Episodes that the environment does not end: of agents that vanish (M5), and of those that go on for too long (X20).
+"""Episodes that the environment does not end: of agents that vanish, and of agents whose episode is too long.
 
-After so many messages without them agents count as interrupted. With `env_settings.missing: truncate` their ending is
-written into the message at hand, before anybody else reads it: no reward, the newest observation as the last one. If
-one shows up after all, it is a new agent. By default an absent agent keeps its open decision, as in ML-Agents (U2),
-until it has to make room (`booking.overdue`). Numpy only.
+Agents count as interrupted after a number of messages without them. With `env_settings.missing: truncate` their ending
+is written into the message at hand, before any other code reads it: no reward, the newest observation as the last one.
+An agent that comes back is a new agent. By default an absent agent keeps its pending decision, as in ML-Agents, until
+it has to make room (`booking.overdue`). Numpy only.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class _Seen(NamedTuple):
 
     message: int  # number of the message of its environment
     steps: DecisionSteps
-    place: int  # in them
+    place: int  # index in `steps`
 
 
 class MissingAgents:
     """Counts, for each environment, messages without each of its agents.
 
     Args:
-      after: as many messages in a row without an agent end its episode, at least 1.
+      after: number of messages in a row without an agent that end its episode, at least 1.
 
-    `longest_wait`: messages after which an agent whose episode was ended so is back, the most so far; 0: none is.
+    `longest_wait`: most messages after which an interrupted agent came back so far; 0: none did.
     """
 
     def __init__(self, after: int) -> None:
@@ -46,7 +46,7 @@ class MissingAgents:
         self._over: dict[tuple[int, int], dict[tuple[str, int], int]] = {}  # by agent, its newest request
 
     def complete(self, message: EnvMessage) -> EnvMessage:
-        """The message, and endings of those that have been absent for too long."""
+        """Return the message with endings for agents that have been absent for too long."""
         place = message.worker, message.incarnation
         now = self._messages[place] = self._messages.get(place, 0) + 1
         seen, over = self._seen.setdefault(place, {}), self._over.setdefault(place, {})
@@ -72,7 +72,7 @@ class MissingAgents:
         return message._replace(steps=steps)
 
     def forget(self, loss: Loss) -> None:
-        """These agents are no more."""
+        """Forget the agents of a lost worker or copy."""
         place = loss.worker, loss.incarnation
         if loss.agents is None:
             self._messages.pop(place, None)
@@ -86,12 +86,12 @@ class MissingAgents:
 
 
 def missing_agents(options: EnvironmentSettings) -> MissingAgents | None:
-    """As `env_settings` want it; None: an absent agent keeps its open decision."""
+    """Make `MissingAgents` for `env_settings`; None: an absent agent keeps its pending decision."""
     return MissingAgents(options.missing_after) if options.missing == "truncate" else None
 
 
 def interrupted(agents: list[int], groups: list[int], obs: tuple[np.ndarray, ...]) -> TerminalSteps:
-    """Endings of N agents that vanished: no reward, and what they saw last, of each sensor [N, *shape]."""
+    """Make endings of N agents that vanished: no reward, and their last observations `obs`, [N, *shape] by sensor."""
     return TerminalSteps(
         agent_id=np.array(agents, np.int64),
         group_id=np.array(groups, np.int64),
@@ -103,7 +103,7 @@ def interrupted(agents: list[int], groups: list[int], obs: tuple[np.ndarray, ...
 
 
 def _with_endings(steps: BehaviorMessage | None, gone: list[tuple[int, _Seen]]) -> BehaviorMessage:
-    """Interrupted endings of the vanished behind those of the message."""
+    """Add interrupted endings of the vanished agents behind those of the message."""
     late = interrupted(
         [agent for agent, _ in gone],
         [int(last.steps.group_id[last.place]) for _, last in gone],
@@ -115,13 +115,13 @@ def _with_endings(steps: BehaviorMessage | None, gone: list[tuple[int, _Seen]]) 
 
 
 def limited(message: BehaviorMessage, homes: Mapping[int, Occupant], lengths: np.ndarray, most: int) -> BehaviorMessage:
-    """The message with an end of the episode for agents that ask after `most` decisions of it (X20).
+    """Return the message with an end of the episode for agents that ask after `most` decisions.
 
-    In the data, without a word to the environment: such an agent is told apart into an interrupted one, which ends with
-    what it now sees and has earned, and a new one under the same id, whose first request earns nothing.
+    Only the data change, not the environment: such an agent becomes an interrupted one, which ends with this
+    observation and reward, and a new one under the same id, whose first request has no reward.
 
     Args:
-      homes: where the living agents of its source live, by id.
+      homes: slots of the living agents of the message's source, by id.
       lengths: int64 [B, A], finished decisions of each slot's episode.
     """
     deciding = message.deciding
@@ -135,7 +135,7 @@ def limited(message: BehaviorMessage, homes: Mapping[int, Occupant], lengths: np
 
 
 def interrupting(message: BehaviorMessage, late: list[int]) -> BehaviorMessage:
-    """The message in which agents that ask, by their places in it, have been interrupted and begin anew."""
+    """Return the message with the deciding agents at the indices `late` interrupted and begun anew."""
     deciding = message.deciding
     over = some(deciding, late)
     cut = TerminalSteps(*over[:4], truncated=np.ones(len(late), bool), obs=over.obs)
@@ -150,17 +150,17 @@ _Steps = TypeVar("_Steps", TerminalSteps, DecisionSteps)
 
 
 def some(steps: _Steps, places: Sequence[int] | np.ndarray) -> _Steps:
-    """The agents at these places, in that order."""
+    """Return the agents at these indices, in that order."""
     return _of_arrays(lambda x: x[np.asarray(places, np.int64)], steps)
 
 
 def _joined(first: TerminalSteps, second: TerminalSteps) -> TerminalSteps:
-    """Ended agents of both, those of `first` in front."""
+    """Concatenate the ended agents of both, those of `first` in front."""
     return _of_arrays(lambda *pair: np.concatenate(pair), first, second)
 
 
 def _of_arrays(function: Callable[..., np.ndarray], *steps: _Steps) -> _Steps:
-    """Steps whose every array is what `function` makes of theirs."""
-    fields: list[Any] = [function(*arrays) for arrays in zip(*(each[:-1] for each in steps), strict=True)]
-    obs = tuple(function(*sensors) for sensors in zip(*(each.obs for each in steps), strict=True))
+    """Apply `function` to each array of the steps."""
+    fields: list[Any] = [function(*arrays) for arrays in zip(*(x[:-1] for x in steps), strict=True)]
+    obs = tuple(function(*sensors) for sensors in zip(*(x.obs for x in steps), strict=True))
     return steps[0]._make([*fields, obs])

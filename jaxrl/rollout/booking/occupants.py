@@ -1,7 +1,7 @@
-"""Which slot each living agent occupies, and which rows are free. Host side, numpy only.
+"""The slots of living agents, and the free rows. Host side, numpy only.
 
-An agent is known by its source and its id; a team by the process that it comes from, its side and its
-group id, whatever the behaviors of its members are. Both are forgotten when they end.
+The key of an agent is its source and its id; the key of a team is its process, its side and its group id, whatever the
+behaviors of its members are. Both are forgotten when they end.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import numpy as np
 from jaxrl.types import NO_GROUP, BehaviorMessage
 
 Places = np.ndarray
-"""int64 [N], slots by number: row * A + member. One index into flat arrays takes NumPy a fifth of the time of two."""
+"""Slots by number, row * A + member, int64 [N]. One index into flat arrays takes NumPy a fifth of the time of two."""
 
 
 class Source(NamedTuple):
-    """Where agents come from. Several teams of one behavior (`?team=1`) are several sources, and so is a worker that
-    was started again: its agent 0 is another agent."""
+    """Source of agents. Each team of a behavior (`?team=1`) is a source of its own, and so is each start of a worker:
+    its agent 0 is another agent."""
 
     worker: int
     behavior_id: str
     incarnation: int = 0
 
     def team(self, group: int) -> Team:
-        """The team of this group id, which may have members of other behaviors too."""
+        """Return the team of this group id, which may have members of other behaviors too."""
         return Team(self.worker, self.incarnation, self.behavior_id.partition("?")[2], group)
 
 
 class Team(NamedTuple):
-    """The key of a team."""
+    """Key of a team."""
 
     worker: int
     incarnation: int
@@ -41,7 +41,7 @@ class Team(NamedTuple):
 
 
 class Occupant(NamedTuple):
-    """Where an agent lives, and the group id of its newest request."""
+    """Slot of an agent, and the group id of its newest request."""
 
     row: int
     member: int
@@ -55,7 +55,7 @@ def first_sizes(
     *,
     team_rows: bool,
 ) -> tuple[int, list[int]]:
-    """Rows, and members of each kind, that hold the deciding agents of these messages exactly (at least 1 of each)."""
+    """Count the rows, and members of each kind, that these messages' deciding agents need (at least 1 of each)."""
     teams: dict[Team, list[int]] = {}
     lone = 0
     for source, steps in messages.items():
@@ -68,12 +68,12 @@ def first_sizes(
 
 
 def places_of(homes: Sequence[Occupant], members: int) -> Places:
-    """Their slots, in their order, in rows of so many members."""
+    """Return the slots of `homes` as places in rows of `members` members."""
     return np.array([home.row * members + home.member for home in homes], np.int64)
 
 
 def fit(x: np.ndarray, rows: int, members: int, *, axis: int = 0, fill: float = 0) -> np.ndarray:
-    """`x` whose axes `axis` and the next are so long, contents in their place; `fill` in what is new."""
+    """Grow axes `axis` and the next of `x` to `rows` and `members`; contents keep their place, new ones are `fill`."""
     widths = [(0, 0)] * x.ndim
     widths[axis] = (0, rows - x.shape[axis])
     widths[axis + 1] = (0, members - x.shape[axis + 1])
@@ -92,26 +92,26 @@ class Occupants:
         self._free: list[int] = []  # heap: the lowest free row is taken first, so that runs repeat
 
     def of(self, source: Source) -> Mapping[int, Occupant]:
-        """The living agents of a source by id."""
+        """Return the slots of a source's living agents by id."""
         return self._of.setdefault(source, {})
 
     def homes(self, source: Source, agents: np.ndarray) -> list[Occupant]:
-        """Return where those of these agents live that do, ids [N]."""
+        """Return the slots of the living ones among these agents, ids [N]."""
         return [home for home in map(self.of(source).get, agents.tolist()) if home is not None]
 
     def sources(self) -> list[Source]:
-        """All sources that have shown an agent and are not forgotten."""
+        """Return all sources that have had an agent and are not forgotten."""
         return list(self._of)
 
     def add_rows(self, rows: int) -> None:
-        """There are `rows` rows from now on, not fewer than before; the new ones are free."""
+        """Grow to `rows` rows, not fewer than before; the new ones are free."""
         for row in range(self.rows, rows):
             heapq.heappush(self._free, row)
         self.rows = rows
 
     @property
     def free_rows(self) -> int:
-        """How many rows nobody lives in."""
+        """Number of rows without a living agent."""
         return len(self._free)
 
     def row_of(self, source: Source, group: int) -> int | None:
@@ -119,7 +119,7 @@ class Occupants:
         return self._row_of_team.get(source.team(group)) if self.team_rows and group != NO_GROUP else None
 
     def row_for(self, source: Source, group: int) -> int | None:
-        """The row of a newcomer's team, else the lowest free one, now taken; None: all are taken."""
+        """Return the row of a newcomer's team, else take the lowest free one; None: all are taken."""
         row = self.row_of(source, group)
         if row is not None:
             return row
@@ -133,22 +133,22 @@ class Occupants:
         return row
 
     def settle(self, source: Source, agent: int, occupant: Occupant) -> None:
-        """The agent lives there from now on, under that group id."""
+        """Note the slot and the group id of an agent."""
         self._of.setdefault(source, {})[agent] = occupant
 
     def remove(self, source: Source, agent: int) -> Occupant | None:
-        """Forget an agent and return where it lived; None: nobody of that id lives."""
+        """Forget an agent and return its slot; None: no agent of that id lives."""
         return self._of.get(source, {}).pop(agent, None)
 
     def forget(self, source: Source, agents: Collection[int] | None = None) -> list[Occupant]:
-        """Forget these agents of a source, or all, and return where they lived."""
+        """Forget these agents of a source, or all, and return their slots."""
         if agents is None:
             return list(self._of.pop(source, {}).values())
         homes = (self.remove(source, agent) for agent in sorted(agents))
         return [home for home in homes if home is not None]
 
     def free(self, row: int) -> None:
-        """Nobody lives in the row any more."""
+        """Free a row in which no agent lives any more, and forget its team."""
         heapq.heappush(self._free, row)
         team = self._team_of_row.pop(row, None)
         if team is not None:

@@ -1,11 +1,11 @@
 """Agents that are silent for so long that they seem to have vanished without an ending. Numpy only.
 
-An absent agent keeps its pending decision, as in ML-Agents (U2). Rows for all agents that ever were would cost more
-time and memory with each, so agents that vanished have to make room. One that waits for its turn, an event or a
-cooldown looks the same until it asks again. Three things tell them apart:
+An absent agent keeps its pending decision, as in ML-Agents. Rows for all agents that ever lived would cost more time
+and memory with each, so agents that vanished have to make room. An agent that waits for its turn, an event or a
+cooldown looks like one that vanished until it asks again. Three rules protect it:
 
-- Nobody is interrupted while there is room, and while silent agents are few (`FEW_ROWS`, `MEMBERS`).
-- Agents that came back prove that others will: nobody is overdue before it has been silent for twice as long.
+- No agent is interrupted while there is room, and while silent agents are few (`FEW_ROWS`, `MEMBERS`).
+- Agents that came back show that others will: an agent is overdue only after twice the longest such silence.
 - Interrupted agents are remembered. One that asks again had waited, and counts as one that came back.
 """
 
@@ -19,31 +19,31 @@ import numpy as np
 from jaxrl.rollout.booking.occupants import Occupant, Places, Source, fit
 
 PATIENCE = 5
-"""An agent is not overdue before it was silent for so many times as many messages as usually lie between requests."""
+"""Least silence of an overdue agent, in usual intervals between two requests."""
 FIRST_PATIENCE = 1000
-"""The same in messages, while nobody has asked twice and at most `FIRST_AGENTS` live."""
+"""Least silence in messages, while no agent has asked twice and at most `FIRST_AGENTS` live."""
 FIRST_AGENTS = 1024
 MARGIN = 2
-"""How many times as long as those that came back an agent may be silent."""
+"""Least silence of an overdue agent, as a multiple of the longest silence of agents that came back."""
 RARE = 100
-"""A silence proves nothing where agents came back from it once, and more than so many did not."""
+"""A return after a silence is ignored if more than so many agents did not come back from one as long."""
 ASKING = 2
-"""Agents that have asked within so many usual intervals are asking."""
+"""Usual intervals within which an agent has asked that counts as asking."""
 REMEMBERED = 4096
-"""Interrupted agents of a source that are remembered, the newest."""
+"""Most interrupted agents of a source that are remembered, the newest."""
 _POWERS = 63
 
 
 class Bound(NamedTuple):
-    """How many overdue rows, or members of a row, are carried in any case."""
+    """Number of overdue rows, or members of a row, that are carried in any case."""
 
     few: int
-    share: int = 2  # for each one that asks
+    share: int = 2  # further ones for each that asks
 
     def beyond(self, silent: np.ndarray, asking: np.ndarray, needed: int) -> np.ndarray:
-        """Return the places of those that were silent for longest, as many as are needed or an eighth of all overdue.
+        """Return the indices of the longest silent ones, as many as are needed or an eighth of all overdue.
 
-        None where no more are overdue than are carried. `silent`: int [N], above 0 if overdue; `asking`: bool [N].
+        Empty if no more are overdue than are carried. `silent`: int [N], above 0 if overdue; `asking`: bool [N].
         """
         overdue = np.count_nonzero(silent)
         if overdue <= max(self.few, self.share * np.count_nonzero(asking)):
@@ -52,23 +52,23 @@ class Bound(NamedTuple):
 
 
 FEW_ROWS, MORE_ROWS, MORE_BYTES = 128, 384, 2**20
-"""Overdue rows that are carried in any case; and more than that, as long as their observations have so many bytes."""
+"""Overdue rows that are carried in any case; most rows that are carried if their observations fit in MORE_BYTES."""
 MEMBERS = Bound(few=16)
-"""Fewer: what a critic of a team costs grows with the square of its members."""
+"""Bound for the members of a row. It is small: the cost of a team's critic grows with the square of its members."""
 
 
 class Overdue:
-    """How long the agents in B rows of A members have not asked, in messages of their worker in which anybody did.
+    """Silences of the agents in B rows of A members, in messages of their worker in which any agent asked.
 
-    agent_bytes: what an agent observes.
+    agent_bytes: size of an agent's observation.
     """
 
     def __init__(self, agent_bytes: int) -> None:
         self._agent_bytes = agent_bytes
-        self._messages = np.zeros(0, np.int64)  # of each worker's process, by number
-        self._numbers: dict[tuple[int, int], int] = {}  # by worker and incarnation
-        self._of = np.zeros((0, 0), np.int64)  # [B, A], number of the process that the newest request came from
-        self._at = np.zeros((0, 0), np.int64)  # [B, A], and its message
+        self._messages = np.zeros(0, np.int64)  # messages of each worker's process, by its number
+        self._numbers: dict[tuple[int, int], int] = {}  # number by worker and incarnation
+        self._of = np.zeros((0, 0), np.int64)  # [B, A], number of the process of the newest request
+        self._at = np.zeros((0, 0), np.int64)  # [B, A], message of the newest request
         self._gaps, self._again = 0, 0  # messages between two requests of an agent: sum and number
         # Messages in which agents asked again, by the power of two that the longest of their silences reaches.
         self._returns = np.zeros(_POWERS, np.int64)
@@ -88,7 +88,7 @@ class Overdue:
             self._messages[number] += 1
 
     def asked(self, source: Source, places: Places, again: np.ndarray | slice) -> None:
-        """Note that these agents of the newest message ask; those in `again` had asked before."""
+        """Note that these agents of the newest message ask; the ones in `again` had asked before."""
         if not len(places):
             return
         number = self._numbers[source.worker, source.incarnation]
@@ -105,13 +105,13 @@ class Overdue:
         self._at.put(places, now)
 
     def vanished(self, alive: np.ndarray, here: np.ndarray, rows: int, members: Mapping[int, int]) -> np.ndarray:
-        """Return the agents that are to make room, bool [B, A]: those that were silent for longest; mostly none.
+        """Return the agents that have to make room, bool [B, A]: the longest silent ones; mostly none.
 
         Args:
           alive: agents that live, bool [B, A].
           here: agents of the message at hand, bool [B, A].
-          rows: how many more rows are needed, if any.
-          members: by row, how many more members are needed.
+          rows: number of further rows that are needed, if any.
+          members: number of further members that are needed, by row.
         """
         gone = np.zeros_like(alive)
         if not len(self._messages):
@@ -131,7 +131,7 @@ class Overdue:
         return gone
 
     def interrupt(self, source: Source, homes: Mapping[int, Occupant]) -> None:
-        """Remember agents, by id, that are interrupted where they live."""
+        """Remember interrupted agents; `homes`: their slots by id."""
         known = self._interrupted.setdefault(source, {})
         known.update((agent, int(self._at[home.row, home.member])) for agent, home in homes.items())
         for agent in list(known)[:-REMEMBERED]:
@@ -139,7 +139,7 @@ class Overdue:
         self._lost += len(homes)
 
     def came_back(self, source: Source, agent: int) -> int:
-        """Return for how many messages a newcomer was silent that had been interrupted; 0: it had not been."""
+        """Return for how many messages an interrupted newcomer was silent; 0 for other newcomers."""
         asked = self._interrupted[source].pop(agent, None) if source in self._interrupted else None
         if asked is None:
             return 0
@@ -149,18 +149,18 @@ class Overdue:
         return silence
 
     def forget(self, source: Source) -> None:
-        """Remember no interrupted agent of a source: its ids begin anew."""
+        """Forget the interrupted agents of a source, whose ids begin anew."""
         self._interrupted.pop(source, None)
 
     @property
     def _usual(self) -> float:
-        """Messages between two requests of an agent, in the mean."""
+        """Mean number of messages between two requests of an agent."""
         return self._gaps / self._again if self._again else FIRST_PATIENCE / PATIENCE
 
     def _longest(self, silent: np.ndarray) -> float:
         """Return the longest silence from which agents come back, rounded up to a power of two.
 
-        silent: int [N], of those that live. They and the lost ones have not come back.
+        silent: int [N], silences of living agents. They and the lost ones have not come back.
         """
         absent = self._lost + _at_least(_by_power(silent))
         proven = np.flatnonzero(RARE * _at_least(self._returns) > absent)
@@ -173,5 +173,5 @@ def _by_power(silences: np.ndarray) -> np.ndarray:
 
 
 def _at_least(counts: np.ndarray) -> np.ndarray:
-    """Return for each power of two how many reach it or a higher one."""
+    """Return for each power of two the number of silences that reach it or a higher one."""
     return counts[::-1].cumsum()[::-1]

@@ -1,4 +1,4 @@
-"""What slots make of one message of the environment(s), dense over rows for the trajectory buffer. No JAX here.
+"""Records of one message of the environment(s), dense over rows for the trajectory buffer. No JAX here.
 
 A row holds one team (MA-POCA) or one agent (PPO, A = 1) at a time and is a stream of states: ends of episodes are marks
 inside it.
@@ -17,25 +17,25 @@ from jaxrl.types import Action
 
 
 class Ending(IntEnum):
-    """What became of a member's decision when its reward arrived.
+    """Outcome of a member's decision when its reward arrived.
 
     A team is over when its last living member ends, also if another one asks in the same message under the same group
-    id: that is how every scene begins its next episode, and nothing on the wire tells a replacement from it.
+    id: this is how every scene begins its next episode, and nothing on the wire shows a replacement.
     """
 
     OPEN = 0  # nothing arrived yet
     CONTINUES = 1  # the member decides again
     TERMINATED = 2  # its episode ended, and with it the whole row: nothing follows
     TRUNCATED = 3  # interrupted, and with it the whole row: bootstrap from the final state
-    LEFT = 4  # ended before its team: bootstrap from the team's next state (posthumous credit), with which it is told
+    LEFT = 4  # ended before its team: bootstrap from the team's next state (posthumous credit), with which it arrives
     # The return restarts from the value of the row's next state: time_horizon reached, or it moved to another team with
-    # the last of this row, and what follows is its own state, which is final here.
+    # the last members of this row, and its own state is the next and final one here.
     CUT = 5
-    DROPPED = 6  # what came of it will never be known: not trained on, and the state only bootstraps what was before
+    DROPPED = 6  # its outcome will never be known: not trained on, and the state only bootstraps the decisions before
 
 
 class Gone(IntEnum):
-    """How a member left its row. What follows its decision is known with the team's next state, or when it has none."""
+    """How a member left its row. Its `Ending` is known with the team's next state, or when the team has none."""
 
     NOBODY = 0
     TERMINATED = 1
@@ -49,9 +49,9 @@ class RowsMessage(NamedTuple):
 
     obs: tuple[np.ndarray, ...]  # each sensor's dtype [2, B, A, *shape]; newest known observation of each member
     action_mask: np.ndarray  # bool [B, A, M], True: allowed
-    reward: np.ndarray  # float32 [B, A, 2], own and group reward of the open decision
-    earned: np.ndarray  # float32 [B, A], individual rewards that arrived now, also where the ending is told later
-    ending: np.ndarray  # uint8 [B, A], Ending of the open decision; OPEN where none arrived
+    reward: np.ndarray  # float32 [B, A, 2], own and group reward of the pending decision
+    earned: np.ndarray  # float32 [B, A], individual rewards that arrived now, also where the ending arrives later
+    ending: np.ndarray  # uint8 [B, A], Ending of the pending decision; OPEN where none arrived
     present: np.ndarray  # bool [2, B, A], members that are part of the state
     deciding: np.ndarray  # bool [B, A], members that ask for an action now
 
@@ -59,12 +59,12 @@ class RowsMessage(NamedTuple):
 class Moved(NamedTuple):
     """Members that ask in another slot than before, because they have changed their team."""
 
-    origin: np.ndarray  # int32 [B, A], slot that a member has come from, row * A + member, or -1
-    reward: np.ndarray  # float32 [B, A, 2], own and group reward of its decision there, which may be told there later
+    origin: np.ndarray  # int32 [B, A], former slot of a member, row * A + member, or -1
+    reward: np.ndarray  # float32 [B, A, 2], own and group reward of its decision there, which may arrive there later
 
 
 class OfKind(NamedTuple):
-    """What a message brought for one kind of members, of teams that have several."""
+    """Results of a message for one kind of members, in teams that have several."""
 
     finished: int
     episodes: list[EpisodeRecords]
@@ -76,19 +76,19 @@ class Ingested(NamedTuple):
 
     steps: RowsMessage  # of the first kind of members; views, valid until the next `ingest`
     decisions: dict[Source, Places]  # slots of its deciding agents, in their order
-    finished: int  # decisions whose reward arrived, or never will: the trainer step grows by it
+    finished: int  # decisions whose reward arrived, or never will: the trainer step grows by this number
     episodes: list[EpisodeRecords]
     vanished: int = 0  # agents whose episode was interrupted because they had not asked for long
-    waited: int = 0  # messages that an agent was silent for which had been interrupted so and is back; 0: none is
-    # Of decisions that were open before this message:
-    taken: tuple[np.ndarray, Action] | None = None  # bool [B, A], and what their agents did instead [B, A, ...]
-    left_out: np.ndarray | None = None  # bool [B, A], their outcome is told now, and nobody shall learn from them
-    moved: Moved | None = None  # None: nobody has
-    beside: tuple[RowsMessage, ...] = ()  # of each other kind, in its own order of members, over the same rows
+    waited: int = 0  # messages of silence after which an agent interrupted in this way came back; 0: none did
+    # Decisions that were pending before this message:
+    taken: tuple[np.ndarray, Action] | None = None  # bool [B, A], and the actions of their agents instead [B, A, ...]
+    left_out: np.ndarray | None = None  # bool [B, A], their outcome arrives now, and they are not learned from
+    moved: Moved | None = None  # None: no member has
+    beside: tuple[RowsMessage, ...] = ()  # one for each other kind, in its own order of members, over the same rows
     everybody: RowsMessage | None = None  # of all members, without observations and masks; None: `steps`
-    kinds: tuple[OfKind, ...] = ()  # where there are several
+    kinds: tuple[OfKind, ...] = ()  # results by kind if there are several
 
     @property
     def rows(self) -> RowsMessage:
-        """Who lives, asks and has earned, of all members."""
+        """Flags and rewards of all members."""
         return self.steps if self.everybody is None else self.everybody

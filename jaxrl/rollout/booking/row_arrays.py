@@ -1,12 +1,12 @@
-"""What every member of every row sees, earns and is asked: the numbers of a message, dense over rows. Numpy only.
+"""Observations, rewards and flags of every member of every row: a message, dense over rows. Numpy only.
 
-Nobody has a name here: `booking.slots` knows who lives where. What becomes of a member that leaves is told with the
-next state of its row, or when the row's last member has gone: told earlier, its decision would bootstrap from the first
-state of the team that takes the row next.
+Slots have no ids here: `booking.slots` maps agents to slots. The ending of a member that leaves is reported with the
+next state of its row, or when the row's last member has gone. Reported earlier, its decision would bootstrap from the
+first state of the team that takes the row next.
 
-Members of one row may be of several kinds, each with observations and actions of its own. What is asked of everybody
-(who lives, decides, has earned) stands in arrays over all members; what a kind sees and may do in arrays over its own
-members alone, so that no kind is padded to another.
+Members of one row may be of several kinds, each with its own observations and actions. Flags and rewards are arrays
+over all members; observations and masks of a kind are arrays over its own members, so that no kind is padded to
+another.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class _Kind:
     """Members of one spec. Arrays over B rows and its own members."""
 
     def __init__(self, spec: BehaviorSpec) -> None:
-        self.columns = np.zeros(0, np.int64)  # its members among all of a row, in the order of their coming
+        self.columns = np.zeros(0, np.int64)  # its members among all of a row, in the order in which they came
         self.obs = tuple(np.zeros((2, 0, 0, *s.shape), s.dtype) for s in spec.observations)
         self.action_mask = np.ones((0, 0, spec.action.mask_size), bool)
-        # The same over the places of its members, [B * A, *shape], views:
+        # Views of these over the places of its members, [B * A, *shape]:
         self.last, self.newest, self.masks = self.obs, self.obs, self.action_mask
 
     def resize(self, rows: int, members: int) -> None:
-        """Room for so many; contents keep their place."""
+        """Make room for `rows` and `members`; contents keep their place."""
         self.obs = tuple(fit(x, rows, members, axis=1) for x in self.obs)
         self.action_mask = fit(self.action_mask, rows, members, fill=True)
         self.last, self.newest = (tuple(by_place(x[i]) for x in self.obs) for i in range(2))
@@ -41,7 +41,7 @@ class _Kind:
 
 
 class _ByPlace(NamedTuple):
-    """Views of the arrays of `RowArrays` that are written for everybody who asks, over places [B * A]."""
+    """Views over places [B * A] of the arrays of `RowArrays` that are written for every deciding member."""
 
     deciding: np.ndarray
     earned: np.ndarray
@@ -50,16 +50,16 @@ class _ByPlace(NamedTuple):
 
 
 class RowArrays:
-    """Arrays over B rows and A members, none of either before `resize`. The newest observations stay."""
+    """Arrays over B rows and A members, both 0 before `resize`. The newest observations persist between messages."""
 
     def __init__(self, specs: Sequence[BehaviorSpec]) -> None:
         self.alive = np.zeros((0, 0), bool)
         self.gone_now = np.zeros((0, 0), bool)  # left with this message
         self._gone = np.zeros((0, 0), np.uint8)  # `Gone` since the row's newest state
-        self._departures, self._untold = False, False  # whether any `gone_now`, any `_gone`: mostly nobody
-        self.departed_with = np.zeros((0, 0, 2), np.float32)  # rewards of who left last
+        self._departures, self._untold = False, False  # whether any `gone_now`, any `_gone`: mostly False
+        self.departed_with = np.zeros((0, 0, 2), np.float32)  # rewards of the last member that left
         self._kinds = [_Kind(spec) for spec in specs]
-        self._place = np.zeros(0, np.int64)  # [A], of each member among those of its kind
+        self._place = np.zeros(0, np.int64)  # [A], index of each member among those of its kind
         # The fields of `RowsMessage`:
         self._reward = np.zeros((0, 0, 2), np.float32)
         self._earned = np.zeros((0, 0), np.float32)
@@ -69,13 +69,13 @@ class RowArrays:
         self._by_place: _ByPlace
 
     def columns(self, kind: int) -> np.ndarray:
-        """int64 [A of the kind], its members among all of a row."""
+        """Return the members of a kind among all of a row, int64 [A of the kind]."""
         return self._kinds[kind].columns
 
     def resize(self, rows: int, members: Sequence[int]) -> None:
-        """Room for so many rows, and members of each kind, not fewer than before; contents keep their place.
+        """Make room for `rows`, and members of each kind, not fewer than before; contents keep their place.
 
-        Nobody lives in the new ones, which come behind all that there are.
+        The new ones are empty and come behind the old ones.
         """
         for kind, count in zip(self._kinds, members, strict=True):
             known, more = len(self._place), count - len(kind.columns)
@@ -89,7 +89,7 @@ class RowArrays:
         self._by_place = _ByPlace(*map(by_place, (self._deciding, self._earned, self.ending, pairs(self._reward))))
 
     def begin_message(self) -> None:
-        """Nothing has arrived yet."""
+        """Clear the rewards and flags of the last message."""
         self._reward[:] = self._earned[:] = 0.0
         self.ending[:] = Ending.OPEN
         self._present[:] = False
@@ -100,7 +100,7 @@ class RowArrays:
     def depart(
         self, kind: int, places: Places, how: np.ndarray, rewards: np.ndarray, obs: tuple[np.ndarray, ...]
     ) -> None:
-        """Members of a kind leave, with the reward of their open decision and their last observation.
+        """Remove members of a kind, with the reward of their pending decision and their last observation.
 
         Args:
           how: `Gone` [N].
@@ -118,7 +118,7 @@ class RowArrays:
             table[own] = last
 
     def drop(self, places: Places) -> None:
-        """Members of any kind vanish, and what became of their open decision will never be known."""
+        """Remove members of any kind without an outcome of their pending decision."""
         for number, kind in enumerate(self._kinds):
             gone = places[np.isin(places % len(self._place), kind.columns)]
             if len(gone):
@@ -126,17 +126,17 @@ class RowArrays:
                 self.depart(number, gone, how, rewards, self.newest(number, gone))
 
     def newest(self, kind: int, places: Places) -> tuple[np.ndarray, ...]:
-        """What members [N] of a kind saw when they last asked, of each sensor [N, *shape]."""
+        """Return the observations of members [N] of a kind when they last asked, [N, *shape] by sensor."""
         own = self.own(kind, places)
         return tuple(table[own] for table in self._kinds[kind].newest)
 
     def close(self) -> np.ndarray:
-        """Tell what followed for everybody who left a row whose last member has gone with this message.
+        """Report the endings of all members that left a row whose last member has gone with this message.
 
-        An interrupted team has a final state of all that went with this message, also of those that did not end by
-        interruption. So has one whose last members moved, of these alone: they live on, but not in what comes next in
-        this row: their returns restart from the value of their own state, and they have what they were paid themselves.
-        Who ended before is credited with what an interrupted team would have earned, else with nothing more.
+        An interrupted team has a final state with all members that went with this message, interrupted or not. A team
+        whose last members moved has a final state with these alone: they live on, but not in the next states of this
+        row. Their returns restart from the value of their own state, and they keep their own rewards. A member that
+        ended before is credited with the value of an interrupted team, else with nothing more.
 
         Returns these rows, int64 [K].
         """
@@ -158,9 +158,9 @@ class RowArrays:
     def decide(
         self, kind: int, places: Places, again: np.ndarray | slice, deciding: DecisionSteps
     ) -> tuple[Places, np.ndarray]:
-        """Members of a kind ask for an action; those in `again` had a decision before, whose reward this is.
+        """Write the requests of members of a kind; the ones in `again` had a decision before, which gets this reward.
 
-        Returns their places [K], and float32 [K, 2], own and group reward.
+        Returns the places [K] of these, and their own and group rewards, float32 [K, 2].
         """
         here, mine, own = self._by_place, self._kinds[kind], self.own(kind, places)
         here.deciding[places] = True
@@ -176,11 +176,11 @@ class RowArrays:
         return old, rewards
 
     def finish_message(self) -> tuple[list[RowsMessage], RowsMessage | None]:
-        """Rows in which somebody asks get a new state, and who left them before is told so.
+        """Give a new state to rows with deciding members, and report the endings of members that left them before.
 
-        Returns the whole message, of each kind over the same rows: where nobody of a kind asks, a row may have a new
-        state all the same. Views of these arrays, valid until the next message begins; copies where there are several
-        kinds. Of these also what is asked of all members.
+        Returns a message for each kind over the same rows: a row may have a new state in which no member of a kind
+        asks. They are views of these arrays, valid until the next message begins; copies if there are several kinds.
+        Then the flags and rewards of all members are returned as well.
         """
         acts = np.asarray(self._deciding.any(-1))
         if self._untold:
@@ -197,9 +197,9 @@ class RowArrays:
         ], RowsMessage((), nothing, *flags)
 
     def recorded(self, number: int = 0) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """Newest observations [N, *shape] and masks [N, M] of living members of a kind, else of all of it.
+        """Return newest observations [N, *shape] and masks [N, M] of a kind's living members, or of all if none lives.
 
-        Repeated, so that N is B · A.
+        They are repeated to N = B · A.
         """
         kind = self._kinds[number]
         alive = self.alive[:, kind.columns]
@@ -208,14 +208,14 @@ class RowArrays:
         return tuple(table[1][at] for table in kind.obs), kind.action_mask[at]
 
     def own(self, kind: int, places: Places) -> Places:
-        """The same places in rows of the members of their kind alone."""
+        """Convert places of members of a kind to places in rows of that kind alone."""
         if len(self._kinds) == 1:
             return places
         rows, members = np.divmod(places, len(self._place))
         return rows * len(self._kinds[kind].columns) + self._place[members]
 
     def _tell(self, rows: np.ndarray, ending: np.ndarray | np.uint8) -> None:
-        """Endings and rewards of the members of `rows` that left: [K, A], or one for all."""
+        """Write endings, [K, A] or one for all, and rewards of the members of `rows` that left."""
         at, members = np.nonzero(self._gone[rows])
         left = rows[at], members
         self._reward[left] = self.departed_with[left]
@@ -224,7 +224,7 @@ class RowArrays:
 
 
 def by_place(table: np.ndarray) -> np.ndarray:
-    """A view of a table [B, A, *shape] as [B * A, *shape]."""
+    """View a table [B, A, *shape] as [B * A, *shape]."""
     return table.reshape(table.shape[0] * table.shape[1], *table.shape[2:])
 
 

@@ -1,10 +1,10 @@
 """Agents of the environments → fixed rows of the trajectory buffer. Host side, numpy only.
 
-An agent lives in a slot (row, member) from its first decision to its end; a freed slot is taken by the next agent. One
-that ends and asks in one message is the next one of its id. Its place in the row is the lowest that is free when it
-comes. With `team_rows` a row holds a whole team, and an agent whose group id changes moves to the row of its new team;
-otherwise every agent has a row of its own (A = 1). Arrays grow to the next power of two when a message needs more; the
-arrays handed out then are larger, and the caller lets the device buffer follow.
+An agent lives in a slot (row, member) from its first decision to its end; a freed slot is taken by the next agent. An
+id that ends and asks in one message is a new agent. An agent takes the lowest free member of its row. With `team_rows`
+a row holds a whole team, and an agent whose group id changes moves to the row of its new team; otherwise every agent
+has its own row (A = 1). Arrays grow to the next power of two when a message needs more; the returned arrays are larger
+then, and the caller has to grow the device buffer.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from jaxrl.types import (
 
 
 def next_power_of_two(n: int) -> int:
-    """The smallest power of two that is at least n."""
+    """Return the smallest power of two that is at least n."""
     return 1 << max(n - 1, 0).bit_length()
 
 
 class Slots:
-    """Who lives where, and the newest known observation of everybody.
+    """Slots of all agents, and their newest observations.
 
     Args:
-      spec: of agents whose behavior is not named in `beside`.
-      beside: by behavior, the specs of other kinds of agents, which may be members of the same teams. There is room for
-        them as they come.
-      rows, members: room at the beginning; of members for those of `spec`, or for each kind.
+      spec: spec of agents whose behavior is not named in `beside`.
+      beside: specs of other kinds of agents by behavior, which may be members of the same teams. Room for them is made
+        when they come.
+      rows, members: room at the beginning; `members` for the agents of `spec`, or for each kind.
       max_length: decisions after which an agent's episode is interrupted; None: never.
-      most: by kind, the members that a row has at most; None, or nothing said: any number.
+      most: most members of a row by kind; None, or no entry: any number.
 
     Raises TeamCapacityError for more members than that, as `ingest` does.
     """
@@ -73,7 +73,7 @@ class Slots:
         self.max_length = max_length
         self.team_rows = team_rows
         specs = (spec, *beside.values())
-        self._actions, self._leave_out_taken = [each.action for each in specs], leave_out_taken
+        self._actions, self._leave_out_taken = [x.action for x in specs], leave_out_taken
         self._kind_of = {name: number for number, name in enumerate(beside, 1)}
         self._untrained = UntrainedDecisions(self._action_of, leave_out_taken=leave_out_taken)
         self._occupants = Occupants(team_rows=team_rows)
@@ -84,11 +84,11 @@ class Slots:
         self._discarded: dict[Source, Collection[int] | None] = {}  # ids; None: all
         self._episodes = Episodes()
         self._arrays = RowArrays(specs)
-        sensors = [sensor for each in specs for sensor in each.observations]
+        sensors = [sensor for x in specs for sensor in x.observations]
         self._overdue = Overdue(sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in sensors) // len(specs))
         self._interrupt_overdue = interrupt_overdue
         self._waited = 0  # as `Ingested.waited`
-        # Members of each kind that there is room for.
+        # Room for members of each kind.
         self.counts = [members] + [0] * len(beside) if isinstance(members, int) else list(members)
         for kind, count in enumerate(self.counts):
             self._room(kind, count)
@@ -105,21 +105,21 @@ class Slots:
         return self._arrays.alive.shape[1]
 
     def columns(self, kind: int) -> np.ndarray:
-        """int64 [A of a kind], which of a row's members are of it: 0 for `spec`, then those `beside` in their order."""
+        """Return a row's members of a kind, int64 [A of the kind]: kind 0 is `spec`, then those `beside` in order."""
         return self._arrays.columns(kind)
 
     def ingest(
         self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
     ) -> Ingested:
-        """Book one message per source, in the order given: moves and endings first (M6), then decisions.
+        """Book one message per source, in the order given: moves and endings first, then decisions.
 
-        Nobody learns from the decisions of agents in `untrained`, ids by source, nor from those of agents whose infos
-        say `training_enabled: false` (R45).
+        Decisions of agents in `untrained`, ids by source, and of agents whose infos say `training_enabled: false` are
+        not learned from.
 
-        Raises ExternalActionError for what agents cannot have done.
+        Raises ExternalActionError for actions that agents cannot have taken.
 
-        Agents that are first seen ended leave no trace but their reward (M4, U1). Agents in neither list keep their
-        open decision (U2). Whoever asks under another group id than before has left its old team.
+        Only the reward of an agent that is first seen ended is booked. Agents in neither list keep their pending
+        decision. An agent that asks under another group id than before has left its old team.
         """
         self._arrays.begin_message()
         self._moved.clear()
@@ -157,21 +157,21 @@ class Slots:
         self._episodes.message_over()
         (first, *others), everybody = self._arrays.finish_message()
         left_out: np.ndarray | None = None
-        found: list[tuple[np.ndarray, Action] | None] = [None] * len(finished)
+        actions: list[tuple[np.ndarray, Action] | None] = [None] * len(finished)
         if taken or self._untrained.concerns(messages, untrained):  # nearly never
             ended = self._arrays.gone_now.copy()
-            ended.put(places_of(dropped, self.members), False)  # theirs do not count in any case
+            ended.put(places_of(dropped, self.members), False)  # their decisions do not count in any case
             left_out, fewer = self._untrained.tell(
                 decisions, messages, untrained, ending=self._arrays.ending, ended=ended
             )
             for kind, action in enumerate(self._actions):
-                own = self.columns(kind)
-                finished[kind] -= int(fewer[:, own].sum())
-                found[kind] = dense(taken, action, self.rows, own)
+                columns = self.columns(kind)
+                finished[kind] -= int(fewer[:, columns].sum())
+                actions[kind] = dense(taken, action, self.rows, columns)
         kinds: tuple[OfKind, ...] = ()
         if others:
-            by_kind = [[records for of, records in episodes if of == kind] for kind in range(len(finished))]
-            kinds = tuple(OfKind(*of) for of in zip(finished, by_kind, found, strict=True))
+            by_kind = [[records for other, records in episodes if other == kind] for kind in range(len(finished))]
+            kinds = tuple(OfKind(*fields) for fields in zip(finished, by_kind, actions, strict=True))
         return Ingested(
             steps=first,
             decisions=decisions,
@@ -179,7 +179,7 @@ class Slots:
             episodes=[records for _, records in episodes],
             vanished=vanished,
             waited=self._waited,
-            taken=None if others else found[0],
+            taken=None if others else actions[0],
             left_out=left_out,
             moved=self._who_moved() if self._moved else None,
             beside=tuple(others),
@@ -188,11 +188,11 @@ class Slots:
         )
 
     def discard(self, source: Source, agents: Collection[int] | None = None) -> int:
-        """Forget these agents, or all, of a source that is no more, or was reset; unknown ones are no error (U7, R10).
+        """Forget these agents, or all, of a source that was lost or reset; unknown ones are no error.
 
-        The next `ingest` says so, whatever else it brings: their rows end as truncated with their newest observations,
-        and no episode is reported. Their open decisions, whose outcome nobody will know, do not count as finished and
-        are not trained on. Returns how many these are, one for each agent.
+        The next `ingest` ends their rows as truncated with their newest observations, and reports no episode. Their
+        pending decisions, whose outcome stays unknown, do not count as finished and are not trained on. Returns their
+        number, one for each agent.
         """
         before = self._discarded.get(source, ())
         if before is None:
@@ -205,26 +205,26 @@ class Slots:
         """`discard` the agents of a lost process or copy, or those of one behavior among them. Returns their number."""
         lost = 0
         for source in self._occupants.sources():
-            of = source.behavior_id.partition("?")[0]
-            if (source.worker, source.incarnation) == (loss.worker, loss.incarnation) and behavior in (None, of):
+            name = source.behavior_id.partition("?")[0]
+            if (source.worker, source.incarnation) == (loss.worker, loss.incarnation) and behavior in (None, name):
                 lost += self.discard(source, None if loss.agents is None else loss.agents.get(source.behavior_id, ()))
         return lost
 
     def own(self, kind: int, places: Places) -> Places:
-        """These places of members of a kind, in rows of such members alone."""
+        """Convert places of members of a kind to places in rows of that kind alone."""
         return self._arrays.own(kind, places)
 
     @property
     def living(self) -> np.ndarray:
-        """bool [B], rows with a member that lives; a discarded one does until the next `ingest`."""
+        """Rows with a living member, bool [B]; a discarded one lives until the next `ingest`."""
         return np.asarray(self._arrays.alive.any(-1))
 
     def recorded(self, kind: int = 0) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """Newest observations [N, *shape] and masks [N, M] of a kind's living agents, else all; N is B · A."""
+        """Return newest observations [N, *shape] and masks [N, M] of a kind's living agents, else all; N is B · A."""
         return self._arrays.recorded(kind)
 
     def _who_moved(self) -> Moved:
-        """Where members have come from, and what they have earned there."""
+        """Return the former slots of members that moved, and their rewards there."""
         shape = self._arrays.alive.shape
         moved = Moved(np.full(shape, -1, np.int32), np.zeros((*shape, 2), np.float32))
         for home, place in self._moved:
@@ -233,7 +233,7 @@ class Slots:
         return moved
 
     def _end_discarded(self) -> list[Occupant]:
-        """The rows of discarded agents end here. Returns where they lived."""
+        """End the rows of discarded agents. Returns their slots."""
         homes: list[Occupant] = []
         for source, agents in self._discarded.items():
             homes += self._occupants.forget(source, agents)
@@ -247,7 +247,7 @@ class Slots:
         return homes
 
     def _end_overdue(self, messages: Mapping[Source, BehaviorMessage]) -> list[tuple[int, EpisodeRecords]]:
-        """Interrupt agents that seem to have vanished, where newcomers need their room.
+        """Interrupt agents that seem to have vanished, if newcomers need their room.
 
         They end with their newest observations. Agents of these messages stay.
         """
@@ -269,8 +269,8 @@ class Slots:
         return records
 
     def _shortage(self, messages: Mapping[Source, BehaviorMessage]) -> tuple[int, Counter[int]] | None:
-        """Return how many more rows than are free newcomers need, and how many more members by row; None: no more."""
-        newcomers: list[tuple[Source, int]] = []  # with their groups
+        """Return the rows that newcomers need beyond the free ones, and members by row; None if they need none."""
+        newcomers: list[tuple[Source, int]] = []  # sources and groups
         for source, steps in messages.items():
             if not self._is_cached(source, steps.deciding):
                 homes, ids = self._occupants.of(source), steps.deciding.agent_id.tolist()
@@ -303,9 +303,9 @@ class Slots:
         return (rows, +members) if rows > 0 or +members else None
 
     def _move(self, source: Source, steps: BehaviorMessage) -> int:
-        """Agents that ask under another group id leave their team, and with `team_rows` their row.
+        """Remove agents that ask under another group id from their team, and with `team_rows` from their row.
 
-        Returns how many decisions were finished by it. An id that also ended with this message is a new agent.
+        Returns the number of decisions that this finished. An id that also ended with this message is a new agent.
         """
         deciding = steps.deciding
         if self._is_cached(source, deciding):
@@ -353,7 +353,7 @@ class Slots:
         return records._replace(undecided=records.undecided + unknown)
 
     def _place(self, source: Source, deciding: DecisionSteps) -> tuple[Places, np.ndarray | slice]:
-        """Slots of the deciding agents, and which of them had decided there before."""
+        """Return the slots of the deciding agents, new for newcomers, and which of them had decided there before."""
         who = _who(deciding)
         cached = self._cached.get(source)
         if cached is not None and cached[0] == who:
@@ -361,11 +361,11 @@ class Slots:
         ids, homes = deciding.agent_id.tolist(), self._occupants.of(source)
         again = np.array([agent in homes for agent in ids], bool)
         rewards = reward_columns(deciding.reward, deciding.group_reward).tolist()
-        found = [
+        slots = [
             homes.get(agent) or self._settle(source, agent, group, reward)
             for agent, group, reward in zip(ids, deciding.group_id.tolist(), rewards, strict=True)
         ]
-        places = places_of(found, self.members)  # of which there may be more by now
+        places = places_of(slots, self.members)  # `members` may have grown by now
         self._cached[source] = (who, places)
         return places, again
 
@@ -393,7 +393,7 @@ class Slots:
         return home
 
     def _note_return(self, source: Source, agent: int) -> None:
-        """Note that an agent is heard of that had been interrupted, if it had been."""
+        """Note that an agent asks, in case it had been interrupted."""
         self._waited = max(self._waited, self._overdue.came_back(source, agent))
 
     def _is_cached(self, source: Source, deciding: DecisionSteps) -> bool:
@@ -402,24 +402,24 @@ class Slots:
         return cached is not None and cached[0] == _who(deciding)
 
     def _room(self, kind: int, members: int) -> int:
-        """Members of a kind that there shall be room for where so many are needed."""
+        """Return the room to make for a kind of which a row needs `members`. Raises TeamCapacityError."""
         most = self._most[kind]
         if most is not None and members > most:
             raise TeamCapacityError(most, members)
         return next_power_of_two(members) if most is None else min(next_power_of_two(members), most)
 
     def _kind(self, source: Source) -> int:
-        """Which of the specs its agents have."""
+        """Return the kind of a source's agents, the index of their spec."""
         return self._kind_of.get(source.behavior_id.partition("?")[0], 0) if self._kind_of else 0
 
     def _action_of(self, source: Source) -> ActionSpec:
         return self._actions[self._kind(source)]
 
     def _resize(self, rows: int) -> None:
-        """Room for so many rows, and for the members in `_counts`."""
-        before, members = self.members, sum(self.counts)
+        """Make room for `rows`, and for the members in `counts`."""
+        old_members, members = self.members, sum(self.counts)
         for source, places in self._decisions.items():
-            self._decisions[source] = places // before * members + places % before
+            self._decisions[source] = places // old_members * members + places % old_members
         self._occupants.add_rows(rows)
         self._arrays.resize(rows, self.counts)
         self._untrained.resize(rows, members)
@@ -429,5 +429,5 @@ class Slots:
 
 
 def _who(deciding: DecisionSteps) -> bytes:
-    """Ids and group ids of the deciding agents: whoever is the same in both still lives where it lived."""
+    """Return the ids and group ids of the deciding agents as bytes; agents with equal ones still have their slot."""
     return deciding.agent_id.tobytes() + deciding.group_id.tobytes()

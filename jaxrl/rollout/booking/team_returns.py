@@ -1,8 +1,8 @@
-"""What a team has earned together in its episode, read from what its members received. No JAX here.
+"""The common return of a team in its episode, read from the group rewards of its members. No JAX here.
 
-All members that are there receive the same group reward, but in messages of their own and for several steps at once,
-and nothing on the wire tells which payments are the same one. So a team's return is read from one member: what the team
-had earned when that member came, and what it has received since. Adding up payments would count them twice.
+All living members receive the same group reward, but in their own messages and for several steps at once, and nothing
+on the wire shows which payments are the same. A team's return is therefore read from one member: the return of the team
+when that member came, plus its group rewards since. Adding up the payments of all would count them several times.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ class Received(NamedTuple):
 
 
 class _Trust(IntEnum):
-    """How well it is known what a team had earned when a member came."""
+    """How well the team's return at a member's arrival is known."""
 
-    GUESSED = 0  # nobody was paid with the same message: what was known before
-    NEARLY = 1  # an older member told, which ended with that message: it misses what came after its end in that step
-    SURE = 2  # it founded the team, or an older member told that lives on
+    GUESSED = 0  # no older member was paid with the same message: the value known before
+    NEARLY = 1  # read from an older member that ended with that message: rewards after its end in that step are missing
+    SURE = 2  # it founded the team, or the value is read from an older member that lives on
 
 
 class _Receipt(NamedTuple):
     """Group rewards of one member of a team."""
 
-    before: float  # earned by the team before the member came, less what it brought along
+    before: float  # return of the team before the member came, less the member's rewards from other teams
     trust: _Trust  # in `before`
     total: float  # received in its life
     newest: float  # received with this message
     decisions: int
 
     def rank(self) -> tuple[int, float, int]:
-        """Return by what the member that knows best is found."""
+        """Return the key by which the most reliable member is chosen."""
         return self.trust, abs(self.newest), self.decisions
 
 
 class TeamReturns(Generic[Member, Team]):
-    """Members of the living teams, and what each team has earned.
+    """Members of the living teams, and the return of each team.
 
     Args:
-      received: gives what a living member has received, with this message.
+      received: returns the group rewards of a living member, including this message.
     """
 
     def __init__(self, received: Callable[[Member], Received]) -> None:
         self._received = received
         self._team_of: dict[Member, Team] = {}
-        self._members: dict[Team, dict[Member, None]] = {}  # living ones, in the order of their coming
-        self._ended: dict[Team, list[_Receipt]] = {}  # with this message
+        self._members: dict[Team, dict[Member, None]] = {}  # living ones, in the order in which they came
+        self._ended: dict[Team, list[_Receipt]] = {}  # members that ended with this message
         self._founders: dict[Team, None] = {}  # teams that this message has founded
-        self._late: dict[Member, None] = {}  # came with this message to a team that was there
+        self._late: dict[Member, None] = {}  # members that came with this message to an existing team
         self._before: dict[Member, tuple[float, _Trust]] = {}  # first two fields of a receipt, where not 0 and SURE
         self._unsure: dict[Member, None] = {}  # members whose receipt is not SURE
 
     def join(self, member: Member, team: Team, brought: float = 0.0) -> bool:
         """Add a member to a team, after those that end with this message. Return whether it founds the team.
 
-        brought: what it has received in other teams, part of its total.
+        brought: its group rewards from other teams, part of its total.
         """
         mates = self._members.get(team)
         if mates is None:
@@ -99,11 +99,11 @@ class TeamReturns(Generic[Member, Team]):
         return team
 
     def is_over(self, team: Team) -> bool:
-        """Return whether nobody is left of a team that is not forgotten."""
+        """Return whether a team that is not forgotten has no members left."""
         return not self._members[team]
 
     def earned(self, team: Team) -> float:
-        """Return what a team has earned, as those know best whom this message has paid or ended."""
+        """Return the return of a team, read from the most reliable member of this message."""
         return self._known(team)[0]
 
     def forget(self, team: Team) -> None:
@@ -112,9 +112,9 @@ class TeamReturns(Generic[Member, Team]):
         self._ended.pop(team, None)
 
     def message_over(self) -> None:
-        """Note what teams had earned when their newcomers came: of those of this message, and where it is not sure.
+        """Note the teams' returns at the arrival of this message's newcomers, and of earlier ones where it is not sure.
 
-        An older member tells, as soon as one message pays both of them.
+        It is read from an older member once a message pays both.
         """
         known: dict[Team, tuple[float, _Trust]] = {}
         for member in [*self._late, *self._unsure]:
@@ -133,18 +133,18 @@ class TeamReturns(Generic[Member, Team]):
         self._ended.clear()
 
     def _known(self, team: Team) -> tuple[float, _Trust]:
-        """Return what a team has earned, as its members of this message know, and how well they do.
+        """Return the return of a team, read from one of its members in this message, and how well it is known.
 
-        Those count whom the message has paid or ended; the best paid one, for who ends in the middle of a step does not
-        get what the others get after that; of equals the longest-lived.
+        It is read from the best paid member among those that the message has paid or ended, of equals the longest-lived
+        one: a member that ends in the middle of a step does not get the later rewards of that step.
         """
         older = [(mate, self._received(mate)) for mate in self._members[team] if mate not in self._late]
         paid = [self._receipt(mate, received) for mate, received in older if received.newest is not None]
-        told = paid + self._ended.get(team, [])
-        best = max(told or [self._receipt(*one) for one in older], key=_Receipt.rank)
-        lives_on = any(one.trust is best.trust for one in paid)
+        receipts = paid + self._ended.get(team, [])
+        best = max(receipts or [self._receipt(*pair) for pair in older], key=_Receipt.rank)
+        lives_on = any(receipt.trust is best.trust for receipt in paid)
         trust = best.trust if lives_on else min(best.trust, _Trust.NEARLY)
-        return best.before + best.total, trust if told else _Trust.GUESSED
+        return best.before + best.total, trust if receipts else _Trust.GUESSED
 
     def _receipt(self, member: Member, received: Received) -> _Receipt:
         total, newest, decisions = received

@@ -1,7 +1,7 @@
-"""Which open decisions nobody shall learn from, and which were taken otherwise than they were told. Numpy only.
+"""Pending decisions that are not learned from, and agents that took another action than sent. Numpy only.
 
-A decision is left out because its agent acts without leaving samples (R45: `training_enabled: false` in its infos, or
-a mapping that says so), or because somebody else took it (M21, R44) and `env_settings.outside_actions` is `leave_out`.
+A decision is left out because its agent leaves no samples (`training_enabled: false` in its infos, or a mapping that
+says so), or because its action was not the policy's and `env_settings.outside_actions` is `leave_out`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from jaxrl.rollout.booking.records import Ending
 from jaxrl.types import Action, ActionSpec, BehaviorMessage, JaxrlError, Taken
 
 TRAINING_ENABLED = "training_enabled"
-"""Key of an agent's infos; false: nobody learns from the decision that it asks for now."""
+"""Key of an agent's infos; false: the decision that it asks for now is not learned from."""
 
 Found = list[tuple[Occupant, Action, int]]
-"""Where an agent lives that took its decision otherwise, what its source took, and its place in that."""
+"""Slot of an agent that took another action, the actions of its source, and its index in these."""
 
 
 class ExternalActionError(JaxrlError):
-    """What agents are said to have done cannot be, or cannot be learned from."""
+    """Actions that agents are said to have taken are impossible, or cannot be learned from."""
 
 
 class UntrainedDecisions:
-    """`open`, bool [B, A]: members of whose open decision no outcome shall be told."""
+    """Decisions that are not learned from. `open`, bool [B, A]: members whose pending decision is left out."""
 
     def __init__(self, action_of: Callable[[Source], ActionSpec], *, leave_out_taken: bool) -> None:
         self.open = np.zeros((0, 0), bool)
-        self._any = False  # member of `open`: nearly never
+        self._any = False  # whether `open` has any: nearly never
         self._action_of = action_of
         self._leave_out_taken = leave_out_taken
 
@@ -39,7 +39,7 @@ class UntrainedDecisions:
         self.open = fit(self.open, rows, members)
 
     def taken(self, messages: Mapping[Source, BehaviorMessage], occupants: Occupants) -> Found:
-        """What was taken otherwise, of agents with an open decision; before the messages are booked.
+        """Return the other actions of agents with a pending decision. Call it before the messages are booked.
 
         Raises ExternalActionError for actions that the behavior does not have.
         """
@@ -58,7 +58,7 @@ class UntrainedDecisions:
         return found
 
     def concerns(self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]]) -> bool:
-        """Whether `tell` has anything to do."""
+        """Return whether `tell` has anything to do."""
         return self._any or bool(untrained) or any(steps.infos for steps in messages.values())
 
     def tell(
@@ -70,13 +70,12 @@ class UntrainedDecisions:
         ending: np.ndarray,
         ended: np.ndarray,
     ) -> tuple[np.ndarray | None, np.ndarray]:
-        """After the messages were booked: untrained decisions whose outcome came, and note the new ones.
+        """Return the untrained decisions whose outcome came, and note the new ones, after the messages were booked.
 
         Args:
           decisions: slots of the deciding agents.
-          ending: uint8 [B, A], of the open decisions.
-          ended: bool [B, A], members that left with these messages, but for discarded ones; the outcome of some is told
-            later.
+          ending: uint8 [B, A], of the pending decisions.
+          ended: bool [B, A], members that left with these messages, but for discarded ones; some outcomes come later.
 
         Returns bool [B, A], None if all are False, and which of the finished decisions were untrained, bool [B, A].
         """
@@ -95,12 +94,12 @@ class UntrainedDecisions:
 
 
 def dense(found: Found, spec: ActionSpec, rows: int, columns: np.ndarray) -> tuple[np.ndarray, Action] | None:
-    """What was taken as arrays over rows and members: bool [B, A], [B, A, C] and [B, A, D]; None: nothing was.
+    """Return other actions as arrays over rows and members: bool [B, A], [B, A, C] and [B, A, D]; None without any.
 
     columns: int64 [A], the members that have these actions, among all of a row.
     """
-    own = {column: place for place, column in enumerate(columns.tolist())}
-    found = [each for each in found if each[0].member in own]
+    member_of_column = {column: place for place, column in enumerate(columns.tolist())}
+    found = [entry for entry in found if entry[0].member in member_of_column]
     if not found:
         return None
     shape = rows, len(columns)
@@ -108,7 +107,7 @@ def dense(found: Found, spec: ActionSpec, rows: int, columns: np.ndarray) -> tup
     continuous = np.zeros((*shape, spec.continuous_size), np.float32)
     discrete = np.zeros((*shape, len(spec.discrete_branches)), np.int32)
     for home, action, i in found:
-        at = home.row, own[home.member]
+        at = home.row, member_of_column[home.member]
         members[at], continuous[at], discrete[at] = True, action.continuous[i], action.discrete[i]
     return members, Action(continuous=continuous, discrete=discrete)
 

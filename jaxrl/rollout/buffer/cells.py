@@ -1,9 +1,9 @@
-"""What a buffer keeps of one state of one member, and how it lies in memory.
+"""Cells of a buffer, one state of one member each, and their form in memory.
 
-Small float columns stand side by side in one float32 array: every array costs a jitted call some 3 microseconds on its
-way in and out, and a kernel when it is written, and a decision of a few agents takes not much longer than that. Whole
-numbers below 2 ** 24 keep their value there. Everything else, images above all, keeps an array and a dtype of its own.
-`pack` and `unpack` raise AssertionError where shapes or names differ from those of the layout.
+Small float columns are side by side in one float32 array: every array costs a jitted call some 3 microseconds on its
+way in and out, and a kernel when it is written, and a decision of a few agents takes not much longer than that.
+Integers below 2 ** 24 keep their value there. All others, images above all, have their own array and dtype. `pack` and
+`unpack` raise AssertionError for shapes or names other than those of the layout.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ OUTCOME = 4
 """Columns of `Cells.outcome`, the last ones."""
 
 Extras = tuple[tuple[str, tuple[int, ...]], ...]
-"""What an algorithm notes beside each action: names and shapes per member, such as (("log_prob", (3,)),)."""
+"""Arrays that an algorithm stores with each action: names and shapes per member, such as (("log_prob", (3,)),)."""
 
 
 class Layout(NamedTuple):
-    """What the cells of a buffer hold; static and hashable."""
+    """Contents of the cells of a buffer; static and hashable."""
 
     spec: BehaviorSpec
     extras: Extras
 
 
 class Cells(NamedTuple):
-    """The parts, unpacked. Leading axes `...` are T, P, A or fewer of them."""
+    """Unpacked cells. Leading axes `...` are T, P, A or fewer of them."""
 
     obs: tuple[Any, ...]  # one per sensor, its dtype [..., *shape]
     carry: Any  # memory before the decision, a pytree of arrays [..., *]; () without memory
@@ -46,20 +46,20 @@ class Cells(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """The same in memory."""
+    """Cells as they are in memory."""
 
     columns: Any  # float32 [..., K]
-    sensors: tuple[Any, ...]  # what is no column: its dtype [..., *shape], None for a sensor that is
+    sensors: tuple[Any, ...]  # observations that are no columns: their dtype [..., *shape], None for others
     carry: Any
 
 
 def is_column(sensor: ObservationSpec) -> bool:
-    """Whether observations of this sensor stand among the columns: float32 vectors."""
+    """Return whether observations of this sensor are among the columns: float32 vectors."""
     return len(sensor.shape) == 1 and sensor.dtype == "float32"
 
 
 def blank(layout: Layout, carry: Any, lead: tuple[int, ...]) -> Stored:
-    """Zeros with leading axes `lead`; `carry` is a pytree of arrays [*], one member's memory."""
+    """Make zeros with leading axes `lead`; `carry` is a pytree of arrays [*], one member's memory."""
     sensors = layout.spec.observations
     return Stored(
         columns=jnp.zeros((*lead, width(layout)), jnp.float32),
@@ -69,7 +69,7 @@ def blank(layout: Layout, carry: Any, lead: tuple[int, ...]) -> Stored:
 
 
 def width(layout: Layout) -> int:
-    """K, the number of columns."""
+    """Return K, the number of columns."""
     spec, action = layout.spec, layout.spec.action
     numbers = sum(sensor.shape[0] for sensor in spec.observations if is_column(sensor))
     beside = sum(math.prod(shape) for _, shape in layout.extras)
@@ -77,7 +77,7 @@ def width(layout: Layout) -> int:
 
 
 def pack(cells: Cells, layout: Layout) -> Stored:
-    """Cells with leading axes `...` as they lie in memory."""
+    """Convert cells with leading axes `...` to their form in memory."""
     lead, action = jnp.shape(cells.present), layout.spec.action
     pairs = list(zip(layout.spec.observations, cells.obs, strict=True))
     chex.assert_equal(set(cells.extras), {name for name, _ in layout.extras})
@@ -99,7 +99,7 @@ def pack(cells: Cells, layout: Layout) -> Stored:
 
 
 def unpack(stored: Stored, layout: Layout) -> Cells:
-    """The inverse of `pack`, bit for bit; columns that are not read cost nothing inside jit."""
+    """Undo `pack`, bit for bit; columns that are not read cost nothing inside jit."""
     columns, action = stored.columns, layout.spec.action
     chex.assert_axis_dimension(columns, -1, width(layout))
     chex.assert_tree_shape_prefix((stored.sensors, stored.carry), columns.shape[:-1])
@@ -114,8 +114,8 @@ def unpack(stored: Stored, layout: Layout) -> Cells:
 
     return Cells(
         obs=tuple(
-            read(*sensor.shape) if own is None else own
-            for sensor, own in zip(layout.spec.observations, stored.sensors, strict=True)
+            read(*sensor.shape) if array is None else array
+            for sensor, array in zip(layout.spec.observations, stored.sensors, strict=True)
         ),
         carry=stored.carry,
         action_mask=read(action.mask_size) != 0,

@@ -1,7 +1,7 @@
-"""Decisions that somebody else took, and decisions that nobody shall learn from, in the trajectory buffer.
+"""Decisions with another action than the policy's, and decisions that are not learned from, in the trajectory buffer.
 
-Programs of their own, called before `decide` for the few messages that need them, so that nobody else pays for them.
-Letters: B rows, A members.
+These are separate programs, called before `decide` only for the few messages that need them. Letters: B rows, A
+members.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from jaxrl.rollout.buffer.trajectory_state import NO_DECISION, TrajectoryState
 from jaxrl.types import Action
 
 ScoreAction = Callable[[Any, tuple[Any, ...], Any, Any, Action], tuple[Action, dict[str, jax.Array]]]
-"""(policy, obs, action_mask, carry, action as the environment has it) → the raw action, and what `act` would note."""
+"""(policy, obs, action_mask, carry, action as the environment has it) → the raw action, and the extras of `act`."""
 
 
 def replace_actions(
     score_action: ScoreAction, policy: Any, state: TrajectoryState, members: Any, action: Action
 ) -> tuple[TrajectoryState, Action]:
-    """Open decisions of `members` are those for `action`, with what the policy notes beside such an action (M21, R44).
+    """Replace the actions of pending decisions of `members` by `action`, with the extras of the policy for it.
 
     Args:
-      members: bool [B, A]; one without an open decision stays as it is.
+      members: bool [B, A]; one without a pending decision stays as it is.
       action: as the environment has it, float32 [B, A, C] and int32 [B, A, D].
 
     Returns the buffer, and the raw actions [B, A, ...], valid for `members`.
@@ -48,11 +48,11 @@ def replace_actions(
 
 
 def leave_out(state: TrajectoryState, members: Any) -> TrajectoryState:
-    """Open decisions of `members` [B, A] are never learned from: what becomes of them is not told (R45).
+    """Exclude the pending decisions of `members` [B, A] from learning: their outcome will not be written.
 
-    The state and the action stay, for the mates' sake. The return of a decision before it restarts from the value of
-    the state, as at time_horizon. Call it with the message that brings the outcome, before that is added: until then
-    the row counts on the open decision. Raises AssertionError where `members` has other rows than the buffer.
+    The state and the action stay, since the mates need them. The return of a decision before it restarts from the value
+    of the state, as at time_horizon. Call it with the message that brings the outcome, before that is added: until then
+    the row needs the pending decision. Raises AssertionError if `members` has other rows than the buffer.
     """
     chex.assert_shape(members, state.open_at.shape)
     open_at = jnp.where(members, NO_DECISION, state.open_at)

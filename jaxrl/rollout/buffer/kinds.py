@@ -1,9 +1,9 @@
 """Trajectory buffers of several kinds of members that share rows (`Slots(beside=...)`), on the device.
 
-Each kind has observations, actions and arrays of its own; rows, pages and states are the same: a state is written for
-all kinds whenever a member of any kind decides, and what a function asks of a whole row it asks of all kinds. Functions
-are those of `buffer.trajectory`, `whole_episodes`, `external_actions` and `repaging` for each kind. K kinds; letters as
-in `buffer.trajectory`.
+Each kind has its own observations, actions and arrays. Rows, pages and states are common: a state is written for all
+kinds whenever a member of any kind decides, and conditions on a whole row include all kinds. The functions apply those
+of `buffer.trajectory`, `whole_episodes`, `external_actions` and `repaging` to each kind. K kinds; letters as in
+`buffer.trajectory`.
 """
 
 from __future__ import annotations
@@ -37,59 +37,59 @@ class KindTrajectories:
 
     @property
     def open_at(self) -> jax.Array:
-        """int32 [B, A], as of one buffer; the members of one kind after those of the other."""
+        """Index of each pending decision in its page, int32 [B, A], the members of one kind after the other."""
         return jnp.concatenate([state.open_at for state in self.kinds], axis=1)
 
     @property
     def sizes(self) -> Any:
-        """All that programs are compiled for."""
+        """Sizes for which programs are compiled."""
         return tuple((state.shape, state.clock.shape) for state in self.kinds)
 
     def each(self) -> Iterator[tuple[TrajectoryState, tuple[TrajectoryState, ...]]]:
-        """Each kind's buffer, and those of the others."""
+        """Yield each kind's buffer, and those of the others."""
         for number, state in enumerate(self.kinds):
             yield state, (*self.kinds[:number], *self.kinds[number + 1 :])
 
 
 def take(state: KindTrajectories, *begin: Any) -> tuple[tuple[Rollout, ...], KindTrajectories]:
-    """The rollout of each kind, [T, P, A of the kind, ...], over the same states, and the buffers as they go on.
+    """Take the rollout of each kind, [T, P, A of the kind, ...], over common states. Return them and the new buffers.
 
     `begin`: where running episodes begin, for `batch_mode: complete_episodes`.
     """
-    taken = whole_episodes.take if begin else trajectory.take
-    rollouts, after = zip(*(taken(own, *begin, *others) for own, others in state.each()), strict=True)
-    return rollouts, KindTrajectories(after)
+    take_kind = whole_episodes.take if begin else trajectory.take
+    rollouts, buffers = zip(*(take_kind(own, *begin, *others) for own, others in state.each()), strict=True)
+    return rollouts, KindTrajectories(buffers)
 
 
 def rollouts_of(state: KindTrajectories) -> tuple[Rollout, ...]:
-    """What stands in the buffers now."""
+    """Return the contents of the buffers as rollouts."""
     return tuple(rollout_of(own, beside=others) for own, others in state.each())
 
 
 def turn(state: KindTrajectories, turning: Any, page: Any) -> KindTrajectories:
-    """As `trajectory.turn`."""
+    """Apply `trajectory.turn` to each kind."""
     return KindTrajectories(tuple(trajectory.turn(own, turning, page, *others) for own, others in state.each()))
 
 
 def turn_whole(state: KindTrajectories, turning: Any, page: Any, begin: Any) -> KindTrajectories:
-    """As `whole_episodes.turn`."""
+    """Apply `whole_episodes.turn` to each kind."""
     return KindTrajectories(tuple(whole_episodes.turn(own, turning, page, begin) for own in state.kinds))
 
 
 def leave_out(state: KindTrajectories, members: Sequence[Any]) -> KindTrajectories:
-    """As `external_actions.leave_out`, bool [B, A] of each kind."""
+    """Apply `external_actions.leave_out` to each kind; `members`: bool [B, A] of each."""
     return KindTrajectories(tuple(map(external_actions.leave_out, state.kinds, members)))
 
 
 def resize(
     state: KindTrajectories, *, capacity: int, pages: int, members: Sequence[int], fresh: Any = ()
 ) -> KindTrajectories:
-    """As `repaging.resize`; `members` of each kind."""
+    """Apply `repaging.resize` to each kind; `members`: those of each."""
     room = partial(repaging.resize, capacity=capacity, pages=pages, fresh=fresh)
     return KindTrajectories(tuple(room(own, members=count) for own, count in zip(state.kinds, members, strict=True)))
 
 
 def repage(state: KindTrajectories, pages: Pages, *, capacity: int) -> tuple[KindTrajectories, Pages]:
-    """As `repaging.repage`: all kinds are cut alike."""
+    """Apply `repaging.repage` to each kind: all are cut alike."""
     cut = [repaging.repage(own, pages, capacity=capacity, beside=others) for own, others in state.each()]
     return KindTrajectories(tuple(own for own, _ in cut)), cut[0][1]

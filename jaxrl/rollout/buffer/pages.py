@@ -1,4 +1,4 @@
-"""The host's mirror of a trajectory buffer: which page each row writes to, and how full it is. Numpy only."""
+"""The host's copy of a trajectory buffer's pages: the page that each row writes to, and its size. Numpy only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Pages:
         self.given = rows
 
     def append(self, steps: RowsMessage) -> None:
-        """One message was added."""
+        """Count the states of a message that was added."""
         self.size += steps.deciding.any(-1)
         if np.count_nonzero(steps.present[0]):  # seldom
             self.size += steps.present[0].any(-1)
@@ -32,11 +32,11 @@ class Pages:
         return int(self.size.max()) + MESSAGE > self.capacity
 
     def full(self, steps: RowsMessage) -> np.ndarray:
-        """bool [B], rows of this message that have no room left for it."""
+        """Return the rows of this message that have no room left for it, bool [B]."""
         return (steps.present.any((0, 2)) | steps.deciding.any(-1)) & (self.size + MESSAGE > self.capacity)
 
     def turn(self, turning: np.ndarray, waiting: np.ndarray) -> np.ndarray:
-        """Rows in `turning` [B] go on in fresh pages and take `waiting` [B] states along (True: the newest one).
+        """Move rows in `turning` [B] to fresh pages with their last `waiting` [B] states (True: the newest one).
 
         Returns the page of each row from now on, int64 [B].
         """
@@ -48,7 +48,7 @@ class Pages:
         return self.page
 
     def grow(self, rows: int) -> np.ndarray:
-        """Fresh pages, one for each row that is missing to `rows`; their numbers."""
+        """Add a fresh page for each new row up to `rows`. Return their numbers."""
         more = rows - len(self.page)
         fresh = np.arange(self.given, self.given + more)
         self.rows = np.append(self.rows, len(self.page) + np.arange(more))
@@ -58,7 +58,7 @@ class Pages:
         return fresh
 
     def taken(self, waiting: np.ndarray) -> None:
-        """Everything was taken but so many states of each row, [B] (True: the newest one); row b goes on in page b."""
+        """Reset after a take that left `waiting` [B] states of each row (True: the newest one); row b has page b."""
         self.size[:] = waiting
         self.page, self.rows = np.arange(len(self.page)), np.arange(len(self.page))
         self.given = len(self.page)

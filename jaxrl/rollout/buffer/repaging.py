@@ -1,8 +1,8 @@
-"""More or shorter pages for a buffer that holds something already: what is needed when few rows become many.
+"""More or shorter pages for a buffer with contents, for example when few rows become many.
 
 One agent that is alone for a while has one long page. If five hundred more arrive, a page of that length for each would
-take hundreds of times the room that is needed. Happens seldom, so it is done with NumPy: JAX would compile a small
-program for each array and shape, and keep it.
+take hundreds of times the necessary room. This is rare and done with NumPy: JAX would compile a small program for each
+array and shape, and keep it.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ class Piece(NamedTuple):
 def repage(
     state: TrajectoryState, pages: Pages, *, capacity: int, beside: Sequence[TrajectoryState] = ()
 ) -> tuple[TrajectoryState, Pages]:
-    """The same contents in pages of `capacity` (T', at least 4) states, for the same rows and members.
+    """Move the contents to pages of `capacity` (T', at least 4) states, for the same rows and members.
 
     `beside`: the buffers of other kinds of members of the same rows, which are cut alike.
 
-    A page that is too long is cut: the state at a cut ends one piece, as what its members bootstrap from, and begins
-    the next. A decision that a member made before and that is not followed by another of its own until the cut moves
-    on to that state, as open decisions do after `take`.
+    A page that is too long is cut: the state at a cut ends one piece, whose members bootstrap from it, and begins the
+    next. A member's last decision before the cut moves to that state if the member does not decide there, as pending
+    decisions do after `take`.
 
-    Raises AssertionError for fewer than 4 states, and where `pages` are not those of the buffer.
+    Raises AssertionError for fewer than 4 states, and for `pages` of another buffer.
     """
     chex.assert_scalar_non_negative(capacity - 4)
     chex.assert_axis_dimension(state.clock, 1, len(pages.page))
     chex.assert_axis_dimension(state.stored.columns, 0, pages.capacity)
     old = jax.tree.map(np.asarray, state.stored)
     clock = np.array(state.clock)
-    mates = np.zeros(old.columns.shape[:2], bool)  # somebody of another kind decided in this state
+    mates = np.zeros(old.columns.shape[:2], bool)  # a member of another kind decided in this state
     for other in beside:
         mates |= np.asarray(other.cells.acted.any(-1))
     sizes = np.full(pages.given, pages.capacity)
@@ -78,7 +78,7 @@ def repage(
 
 
 def _cut(size: int, capacity: int, *, current: bool) -> list[Piece]:
-    """Pieces of a page that holds `size` states; the last one of a row's current page has room for a message."""
+    """Cut a page with `size` states into pieces; the last one of a row's current page has room for a message."""
     pieces, begin = [], 0
     while size - begin > (capacity - MESSAGE if current else capacity):
         pieces.append(Piece(begin, min(begin + capacity, size), goes_on=True))
@@ -89,13 +89,13 @@ def _cut(size: int, capacity: int, *, current: bool) -> list[Piece]:
 def _contents(
     state: TrajectoryState, page: Any, pieces: list[Piece], open_at: np.ndarray, mates: np.ndarray
 ) -> list[Any]:
-    """Each piece [t, A, ...] of a page [n, A, ...]; `open_at` [A] follows the decisions that move.
+    """Return each piece [t, A, ...] of a page [n, A, ...]; `open_at` [A] is updated for decisions that move.
 
-    mates: bool [n], somebody of another kind decided.
+    mates: bool [n], a member of another kind decided.
     """
     cells = unpack(page, state.layout)
     acted, outcome, present = np.array(cells.acted), np.array(cells.outcome), np.asarray(cells.present)
-    found = []
+    contents = []
     for piece in pieces:
         if piece.goes_on and (acted[piece.end - 1].any() or mates[piece.end - 1]):
             _move_on(page, acted, outcome, present, piece.end - 1, open_at)
@@ -103,35 +103,35 @@ def _contents(
         chose, paid = acted[piece.begin : piece.end].copy(), outcome[piece.begin : piece.end].copy()
         if piece.goes_on:
             chose[-1], paid[-1] = False, 0.0
-        found.append(jax.tree.map(np.asarray, pack(part._replace(acted=chose, outcome=paid), state.layout)))
-    return found
+        contents.append(jax.tree.map(np.asarray, pack(part._replace(acted=chose, outcome=paid), state.layout)))
+    return contents
 
 
 def _move_on(
     page: Any, acted: np.ndarray, outcome: np.ndarray, present: np.ndarray, at: int, open_at: np.ndarray
 ) -> None:
-    """Who waits in state `at`, in which somebody decided, has made its decision there from now on. All in place.
+    """Move the decisions of members that wait in state `at`, in which a mate decided, to that state. All in place.
 
-    Where it was made it stays as a decision without outcome, which is not trained on: a state in which nobody acted
-    would be taken for a final one.
+    In its old state a decision stays without outcome, and is not trained on: a state in which nobody acted would be
+    taken for a final one.
     """
     for member in np.flatnonzero(present[at] & ~acted[at]):
-        made = np.flatnonzero(acted[:at, member])
-        if not len(made) or not present[made[-1] : at, member].all():
-            continue  # it never decided here, or another did that has ended since
+        decisions = np.flatnonzero(acted[:at, member])
+        if not len(decisions) or not present[decisions[-1] : at, member].all():
+            continue  # it never decided here, or the decision is of an earlier agent that has ended
         for x in jax.tree.leaves(page):
-            x[at, member] = x[made[-1], member]
+            x[at, member] = x[decisions[-1], member]
         acted[at, member] = True
-        outcome[at, member], outcome[made[-1], member] = outcome[made[-1], member].copy(), 0.0
-        if open_at[member] == made[-1]:
+        outcome[at, member], outcome[decisions[-1], member] = outcome[decisions[-1], member].copy(), 0.0
+        if open_at[member] == decisions[-1]:
             open_at[member] = at
 
 
 def resize(state: TrajectoryState, *, capacity: int, pages: int, members: int, fresh: Any = ()) -> TrajectoryState:
-    """The same buffer with other room; contents keep their place. No page may hold more than `capacity` states.
+    """Change the room of a buffer; contents keep their place. No page may hold more than `capacity` states.
 
-    `fresh` are the pages of rows that are new, one each, not given out before. Raises AssertionError for fewer pages or
-    members than there are.
+    `fresh` are the pages of new rows, one each, not given out before. Raises AssertionError for fewer pages or members
+    than before.
     """
     _, old_pages, old_members = state.shape
     chex.assert_scalar_non_negative(pages - old_pages)
@@ -154,7 +154,7 @@ def resize(state: TrajectoryState, *, capacity: int, pages: int, members: int, f
 
 
 def _padded(x: jax.Array, *lead: int) -> np.ndarray:
-    """The array with first axes of these lengths: contents in their place, zeros behind them."""
+    """Pad or cut the first axes of an array to these lengths: contents keep their place, zeros follow."""
     old = np.asarray(x)[tuple(map(slice, lead))]
     new = np.zeros((*lead, *old.shape[len(lead) :]), old.dtype)
     new[tuple(map(slice, old.shape[: len(lead)]))] = old

@@ -1,4 +1,4 @@
-"""Which states of a buffer belong to episodes that still run, counted on the host. Numpy only."""
+"""The states of a buffer that belong to running episodes, counted on the host. Numpy only."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from jaxrl.rollout.buffer.pages import Pages
 
 
 class RunningEpisodes:
-    """Of every row: where in its page the running episode begins, and how many of its decisions are finished.
+    """Begin of each row's running episode in its page, and the number of its finished decisions.
 
-    An episode of a row is over when its last living member has ended: when all that arrived for the row with a message
-    are endings, and no decision of it is open any more.
+    An episode of a row is over when its last living member has ended: when a message brings only endings for the row,
+    and none of its decisions is pending any more.
     """
 
     def __init__(self) -> None:
         self.begin = np.zeros(0, np.int32)  # [B], index in the page; replaced, never written to: programs read it
         self.complete = 0  # finished decisions of episodes that are over, since the last `taken`
         self._finished = np.zeros(0, np.int64)  # [B], of the running episode
-        self._open = np.zeros((0, 0), bool)  # [B, A], a decision awaits its outcome
+        self._open = np.zeros((0, 0), bool)  # [B, A], a decision is pending
 
     def note(self, steps: RowsMessage, pages: Pages, left_out: np.ndarray | None = None) -> None:
-        """One message, which `pages` has counted; `left_out`: bool [B, A], decisions that nobody shall learn from."""
+        """Count one message that `pages` has counted; `left_out`: bool [B, A], decisions that are not learned from."""
         self.fit(*steps.deciding.shape)
         arrived = steps.ending != Ending.OPEN
         self._open &= ~arrived
@@ -39,42 +39,42 @@ class RunningEpisodes:
         self._open |= steps.deciding
 
     def length(self, pages: Pages) -> np.ndarray:
-        """int64 [B], states of the running episodes."""
+        """Return the number of states of the running episodes, int64 [B]."""
         return pages.size - self.begin
 
     def turned(self, turning: np.ndarray) -> None:
-        """The running episodes of these rows [B] have moved to the front of a page."""
+        """Note that the running episodes of these rows [B] have moved to the front of a page."""
         self.begin = np.where(turning, np.int32(0), self.begin)
 
     def cut(self, rows: np.ndarray) -> None:
-        """What these rows [B] hold counts as complete: their episodes went on in another page without it."""
+        """Count the decisions of these rows [B] as complete: their episodes went on in another page without them."""
         self.complete += int(self._finished[rows].sum())
         self._finished[rows] = 0
         self.begin = np.where(rows, np.int32(0), self.begin)
 
     def shortened(self, states: np.ndarray) -> int:
-        """Pages were cut: so many states [B] that stood before what each row's page holds now are in another page.
+        """Note that pages were cut, and the first `states` [B] of each row are in another page now.
 
-        Returns how many running episodes were cut by that.
+        Returns the number of running episodes that were cut by that.
         """
         cut = states > self.begin
         self.begin = np.maximum(self.begin - states, 0).astype(np.int32)
         return int(cut.sum())
 
     def taken(self, pages: Pages) -> None:
-        """What was over was taken: `pages` holds the running episodes alone from now on."""
+        """Reset after finished episodes were taken: `pages` holds only the running episodes from now on."""
         pages.taken(self.length(pages))
         self.begin = np.zeros_like(self.begin)
         self.complete = 0
 
     def forget(self) -> None:
-        """Everything was taken, but for the newest state of each row."""
+        """Reset after all states but the newest of each row were taken."""
         self.begin = np.zeros_like(self.begin)
         self._finished[:] = 0
         self.complete = 0
 
     def fit(self, rows: int, members: int) -> None:
-        """There are so many rows and members now."""
+        """Grow to `rows` and `members`."""
         if self._open.shape != (rows, members):
             more = (0, rows - len(self.begin))
             self.begin, self._finished = np.pad(self.begin, more), np.pad(self._finished, more)

@@ -1,13 +1,13 @@
 """On-device trajectory buffer: rows of team states, appended in one call with acting and taken all together.
 
-A stateful thing in pure functions: `init`, `add`, `take` (after flashbax), and `turn` where a row's page is full. A row
-is a stream of states; its write index moves only when a member of its team decides (M1), so that teams with different
-rhythms share one buffer. A state either acted, or is a final observation that an interrupted episode bootstraps from
-(M3). Rewards arrive with the next message and are written to the decision that they belong to (M7). The buffer keeps
-raw samples of the policy, not what was sent to the environment (M20). At the end of a page the return restarts from the
-value of its last state, as at time_horizon.
+Its pure functions are `init`, `add`, `take` (after flashbax), and `turn` for full pages. A row is a stream of states;
+its write index moves only when a member of its team decides, so that teams with different rhythms share one buffer. In
+a state members acted, or it is a final observation that an interrupted episode bootstraps from. Rewards arrive with the
+next message and are written to the decision that they belong to. The buffer holds raw samples of the policy, not the
+actions sent to the environment. At the end of a page the return restarts from the value of its last state, as at
+time_horizon.
 
-Functions raise AssertionError where shapes differ from those named. Letters: T states of a page, P pages, B rows, A
+Functions raise AssertionError for other shapes than documented. Letters: T states of a page, P pages, B rows, A
 members.
 """
 
@@ -31,10 +31,10 @@ from jaxrl.types import Action, BehaviorSpec
 def init(
     spec: BehaviorSpec, extras: Extras = (), carry: Any = (), *, capacity: int, rows: int, members: int
 ) -> TrajectoryState:
-    """An empty buffer for `rows` (B) teams of up to `members` (A), a page of `capacity` (T) states for each.
+    """Make an empty buffer for `rows` (B) teams of up to `members` (A), a page of `capacity` (T) states for each.
 
-    `extras` are the shapes of what an algorithm notes beside an action, `carry` one member's memory before its first
-    decision.
+    `extras` are the shapes of arrays that an algorithm stores with an action, `carry` one member's memory before its
+    first decision.
     """
     layout = Layout(spec, tuple(extras))
     idle = jnp.zeros((rows, members), jnp.int32)
@@ -47,7 +47,7 @@ def init(
 
 
 class Rows(NamedTuple):
-    """What a message says of whole rows, whatever the kinds of their members are."""
+    """Data of a message for whole rows, with members of all kinds."""
 
     final: Any  # bool [B], a final state comes
     new: Any  # bool [B], a new state comes
@@ -55,7 +55,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(*kinds: RowsMessage) -> Rows:
-    """Of the messages of all kinds of members, each [B, A of the kind]."""
+    """Combine the messages of all kinds of members, each [B, A of the kind], to `Rows`."""
     first, *others = (
         Rows(steps.present[0].any(-1), steps.deciding.any(-1), steps.earned.sum(-1, keepdims=True)) for steps in kinds
     )
@@ -65,15 +65,15 @@ def rows_of(*kinds: RowsMessage) -> Rows:
 
 
 def begins(steps: RowsMessage) -> Any:
-    """bool [B, A]: members whose first decision of an episode this is; an earlier one would have been answered now."""
+    """Return members whose decision is the first of an episode, bool [B, A]: no earlier one has its outcome now."""
     chex.assert_equal_shape([steps.deciding, steps.ending])
     return steps.deciding & (steps.ending != Ending.CONTINUES)
 
 
 def memory(state: TrajectoryState, steps: RowsMessage, origin: Any = None) -> Any:
-    """What the members remember before they decide now: nothing of an earlier episode. A pytree of [B, A, *].
+    """Return the members' memory before they decide now, zeros in a new episode. A pytree of [B, A, *].
 
-    `origin`, int32 [B, A]: the slot, row * A + member, that a member has come from, or -1; None where nobody has moved.
+    `origin`, int32 [B, A]: former slot of a member, row * A + member, or -1; None if no member has moved.
     """
     lead = steps.deciding.shape
     chex.assert_tree_shape_prefix(state.carry, lead)
@@ -88,7 +88,7 @@ def memory(state: TrajectoryState, steps: RowsMessage, origin: Any = None) -> An
 
 
 def standing(state: TrajectoryState, deciding: Any, action: Action) -> Action:
-    """What every member is doing: `action` [B, A, ...] of those who decide now, the open decision of the others."""
+    """Return every member's current action: `action` [B, A, ...] if deciding, else that of its pending decision."""
     cells = unpack(_at(state, jnp.maximum(state.open_at, 0)), state.layout)
     return Action(*(where(deciding, now, then) for now, then in zip(action, cells.action, strict=True)))
 
@@ -106,20 +106,20 @@ def add(
 ) -> TrajectoryState:
     """Credit the decisions whose reward arrived, then append final states, then new states with their actions.
 
-    Ended members come first, as in the message (M6): a row may get the final state of one team and the first state of
-    the next in one call.
+    Ended members come first, as in the message: a row may get the final state of one team and the first state of the
+    next in one call.
 
     Args:
-      state: the buffer, capacity for two more states in every row (the caller counts; beyond it states are dropped).
+      state: the buffer, with room for two more states in every row (the caller counts; states beyond are dropped).
       steps: one message, dense over rows.
-      action, extras: what the policy chose for every member and noted, [B, A, ...]; kept where `steps.deciding`.
+      action, extras: the policy's actions and extras for every member, [B, A, ...]; stored where `steps.deciding`.
       carry: memory after the decision, a pytree of [B, A, *].
       time_horizon: finished decisions of a segment after which its return restarts from the value.
-      origin: where members have moved from, as in `memory`.
-      rows: what the message says of the rows where members of other kinds share them; None: they do not.
+      origin: former slots of members that moved, as in `memory`.
+      rows: `Rows` of the message if members of other kinds share them; None: they do not.
 
-    Raises AssertionError where message, actions or carry have other rows, members or shapes than the buffer, and where
-    something else is noted than it keeps.
+    Raises AssertionError if message, actions or carry have other rows, members or shapes than the buffer, or the extras
+    other names.
     """
     capacity, _, members = state.shape
     count = _rows(state)
@@ -168,7 +168,7 @@ def add(
 def _credit(
     state: TrajectoryState, steps: RowsMessage, earned: Any, time_horizon: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Columns, open_at, age and mates' rewards after the rewards that arrived."""
+    """Credit the rewards that arrived. Return new columns, open_at, age and mates' rewards."""
     capacity, _, members = state.shape
     arrived = steps.ending != Ending.OPEN
     continues = steps.ending == Ending.CONTINUES
@@ -176,7 +176,7 @@ def _credit(
     cut = continues & (age >= time_horizon)
     told = jnp.where(steps.ending == Ending.DROPPED, Ending.OPEN, steps.ending)
     ending = jnp.where(cut, Ending.CUT, told).astype(jnp.float32)
-    # Whoever decides at another time than its mates is credited with what they earn while its decision is open.
+    # A member that decides at other times than its mates is credited with their rewards while its decision is pending.
     mates = state.mates_reward + (earned - steps.earned)
     outcome = jnp.stack([steps.reward[..., 0], mates, steps.reward[..., 1], ending], axis=-1)
     t = jnp.where(arrived & (state.open_at >= 0), state.open_at, capacity)  # [B, A]
@@ -190,12 +190,12 @@ def _credit(
 
 
 def take(state: TrajectoryState, *beside: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
-    """All rows as they stand, and a buffer that goes on from the current state of each, row b in page b.
+    """Take all rows. Return their rollout, and a buffer that continues from the newest state of each, row b in page b.
 
     `beside`: the buffers of other kinds of members of the same rows.
 
-    The last state of a row whose team lives is the state that the others bootstrap from. It is not trained on now; it
-    becomes state 0 of the new buffer, with the decisions that still wait for their reward, so that none is lost (U10).
+    The states before bootstrap from the last state of a row whose team lives. It is not trained on now; it becomes
+    state 0 of the new buffer, with the pending decisions, so that none is lost.
     """
     rows, living = _rows(state), alive(state, *beside)
     first = pack(_current(state, living), state.layout)
@@ -206,18 +206,18 @@ def take(state: TrajectoryState, *beside: TrajectoryState) -> tuple[Rollout, Tra
 
 
 def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array, *beside: TrajectoryState) -> TrajectoryState:
-    """Rows that turn go on in a fresh page, like all rows after `take`; their full page stays as it is.
+    """Continue the rows that turn in a fresh page, like all rows after `take`; their full page stays as it is.
 
     Args:
       turning: bool [B].
-      page: int32 [B], the page after this call; above all pages given out before where the row turns.
+      page: int32 [B], the page after this call; higher than all pages before if the row turns.
       beside: as for `take`.
     """
     capacity, pages, _ = state.shape
     chex.assert_shape((turning, page), (_rows(state),))
     living = alive(state, *beside)
     stored = state.stored
-    for t in (capacity - 2, capacity - 1):  # the full page may have one state of room: nobody stands there
+    for t in (capacity - 2, capacity - 1):  # the full page may have room for one state, which is cleared
         unused = jnp.where(turning & (state.size <= t), state.page, pages)
         stored = jax.tree.map(lambda into, t=t, at=unused: into.at[t, at].set(0, mode="drop"), stored)
     first = pack(_current(state, living), state.layout)
@@ -228,7 +228,7 @@ def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array, *beside: T
 
 
 def _current(state: TrajectoryState, living: jax.Array) -> Cells:
-    """The state that each row goes on from, [B, A, ...]: its newest, with the decisions that are still open."""
+    """Return the state from which each row continues, [B, A, ...]: its newest, with the pending decisions."""
     waits = state.open_at >= 0
     last = jnp.maximum(state.size - 1, 0)
     newest = unpack(_at(state, last[:, None]), state.layout)
@@ -239,13 +239,13 @@ def _current(state: TrajectoryState, living: jax.Array) -> Cells:
 
 
 def _turned(state: TrajectoryState, living: jax.Array, page: jax.Array) -> jax.Array:
-    """The clock of rows that hold nothing but `_current` in `page`."""
+    """Make the clock of rows that hold only `_current` in `page`."""
     waits = state.open_at >= 0
     return clock_of(living, jnp.where(waits, 0, NO_DECISION), jnp.zeros_like(state.age), page, state.mates_reward)
 
 
 def _rows(state: TrajectoryState) -> int:
-    """B. Raises AssertionError where clock and carry are not those of the pages."""
+    """Return B. Raises AssertionError if clock and carry do not fit the pages."""
     rows, members = state.clock.shape[1], state.shape[2]
     chex.assert_shape(state.clock, (CLOCK, rows, members))
     chex.assert_tree_shape_prefix(state.carry, (rows, members))
@@ -253,6 +253,6 @@ def _rows(state: TrajectoryState) -> int:
 
 
 def _at(state: TrajectoryState, t: jax.Array) -> Stored:
-    """Cells [B, A, ...] of state t [B, A] or [B, 1] in the page of each row."""
+    """Return the cells [B, A, ...] of state t [B, A] or [B, 1] in the page of each row."""
     members = jnp.arange(state.shape[2])
     return jax.tree.map(lambda x: x[t, state.page[:, None], members], state.stored)

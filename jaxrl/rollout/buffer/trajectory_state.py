@@ -1,8 +1,8 @@
-"""What a trajectory buffer consists of: pages of cells, the agents' memory, and a clock for each row and member.
+"""State of a trajectory buffer: pages of cells, the agents' memory, and a clock for each row and member.
 
-Memory is pages of T states. Every row begins with one; a row that fills it goes on in another (`trajectory.turn`), so
-that a team that is faster than the rest, or the few that are left of many, find room without a longer page for
-everybody. The number of a row's page follows the order in which pages were given out.
+Pages have T states. Every row begins with one; a row that fills it continues in another (`trajectory.turn`), so that a
+team that is faster than the others, or the few that are left of many, has room without longer pages for all. Pages are
+numbered in the order in which they were given out.
 
 Letters: T states of a page, P pages, B rows, A members, K columns.
 """
@@ -30,22 +30,22 @@ CLOCK = 5
 @partial(jax.tree_util.register_dataclass, data_fields=("stored", "carry", "clock"), meta_fields=("layout",))
 @dataclass(frozen=True)
 class TrajectoryState:
-    """The buffer. Cells at or beyond the size of a row's page hold rubbish."""
+    """The buffer. Cells at or beyond the size of a row's page are undefined."""
 
     stored: Stored  # [T, P, A, ...]
     carry: Any  # memory of the agents now, a pytree of arrays [B, A, *]; () without memory
-    clock: jax.Array  # int32 [5, B, A]: size, open_at, age, page, mates' reward so far (float32, as it lies)
+    clock: jax.Array  # int32 [5, B, A]: size, open_at, age, page, mates' reward so far (bits of a float32)
     layout: Layout
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """T, P, A."""
+        """Sizes T, P, A."""
         capacity, pages, members, _ = self.stored.columns.shape
         return capacity, pages, members
 
     @property
     def sizes(self) -> Any:
-        """All that programs are compiled for: rows may grow where there are pages for them."""
+        """Sizes for which programs are compiled: rows may grow while there are pages for them."""
         return self.shape, self.clock.shape
 
     @property
@@ -55,32 +55,32 @@ class TrajectoryState:
 
     @property
     def size(self) -> jax.Array:
-        """int32 [B], states in the row's page."""
+        """Number of states in the row's page, int32 [B]."""
         return self.clock[0, :, 0]
 
     @property
     def open_at(self) -> jax.Array:
-        """int32 [B, A], index in the page of the decision that waits for its reward, or NO_DECISION."""
+        """Index of the pending decision in the page, or NO_DECISION, int32 [B, A]."""
         return self.clock[1]
 
     @property
     def age(self) -> jax.Array:
-        """int32 [B, A], finished decisions of the current segment."""
+        """Number of finished decisions of the current segment, int32 [B, A]."""
         return self.clock[2]
 
     @property
     def page(self) -> jax.Array:
-        """int32 [B], the page that the row writes to."""
+        """Page that the row writes to, int32 [B]."""
         return self.clock[3, :, 0]
 
     @property
     def mates_reward(self) -> jax.Array:
-        """float32 [B, A], what the mates of an open decision have earned since it was made."""
+        """Rewards of the mates since the pending decision was made, float32 [B, A]."""
         return jax.lax.bitcast_convert_type(self.clock[4], jnp.float32)
 
 
 def clock_of(size: Any, open_at: Any, age: Any, page: Any, mates: Any) -> jax.Array:
-    """int32 [5, B, A]; `size` and `page` [B] stand in every member, so that one array holds all five."""
+    """Make a clock, int32 [5, B, A]; `size` and `page` [B] are repeated for every member to fit in one array."""
 
     def every(x: Any) -> jax.Array:
         return jnp.broadcast_to(jnp.asarray(x)[:, None], jnp.shape(age))
@@ -90,7 +90,7 @@ def clock_of(size: Any, open_at: Any, age: Any, page: Any, mates: Any) -> jax.Ar
 
 
 def alive(state: TrajectoryState, *beside: TrajectoryState) -> jax.Array:
-    """bool [B], rows in which a decision waits for its reward; `beside`: of other kinds of members of the same rows."""
+    """Return the rows with a pending decision, bool [B]; `beside`: buffers of other kinds of members of these rows."""
     waits = (state.open_at >= 0).any(-1)
     for other in beside:
         waits |= (other.open_at >= 0).any(-1)
@@ -98,16 +98,16 @@ def alive(state: TrajectoryState, *beside: TrajectoryState) -> jax.Array:
 
 
 def rollout_of(state: TrajectoryState, size: Any = None, *, beside: Sequence[TrajectoryState] = ()) -> Rollout:
-    """What stands in the buffer now as something to learn from, [T, P, A, ...].
+    """Return the contents of the buffer as a rollout, [T, P, A, ...].
 
-    Of the pages that rows write to only the first `size` states, int32 [B]; by default all of them. `beside`: the
+    Only the first `size` states, int32 [B] (default: all), of the rows' current pages are included. `beside`: the
     buffers of other kinds of members of the same rows.
     """
     cells = state.cells
     time = jnp.arange(state.shape[0])[:, None, None]
     held = time < _sizes(state, state.size if size is None else size)[None, :, None]  # [T, P, 1]
     present, chose = cells.present & held, cells.acted & held
-    decided = chose.any(-1, keepdims=True)  # somebody, in this state
+    decided = chose.any(-1, keepdims=True)  # any member, in this state
     for other in beside:
         decided |= (other.cells.acted & held).any(-1, keepdims=True)
     ending = cells.outcome[..., 3]
@@ -123,7 +123,7 @@ def rollout_of(state: TrajectoryState, size: Any = None, *, beside: Sequence[Tra
         begin=chose & cells.begin,
         present=present,
         acted=acted,
-        # A state in which nobody acted is a final one: its members wait for nothing.
+        # A state in which no member acted is a final one: its members do not wait.
         waiting=present & ~chose & decided,
         reward=cells.outcome[..., 0],
         mates_reward=cells.outcome[..., 1],
@@ -137,9 +137,9 @@ def rollout_of(state: TrajectoryState, size: Any = None, *, beside: Sequence[Tra
 
 
 def _sizes(state: TrajectoryState, size: Any) -> jax.Array:
-    """int32 [P]: states of each page, `size` [B] of those that rows write to.
+    """Return the number of states of each page, int32 [P]: `size` [B] for the rows' current pages.
 
-    Pages are given out in order: one below the newest that no row writes is full.
+    Pages are given out in order: other pages below the newest are full.
     """
     capacity, pages, _ = state.shape
     given = jnp.arange(pages) <= state.page.max()

@@ -1,9 +1,9 @@
 """Updates that learn from whole episodes alone (`batch_mode: complete_episodes`), on the device.
 
-The running episode of a row, of a whole team where rows hold teams, stays in the buffer at an update, with its old
-actions and log-probabilities: its states move to the front of the row's page. Where a page is full they move on to the
-next one as a whole. So no episode lies on two pages, and its returns go to its end. `buffer.running` counts on the
-host where the running episodes begin. Letters as in `buffer.trajectory`.
+The running episode of a row, of a whole team if rows hold teams, stays in the buffer at an update, with its old actions
+and log-probabilities: its states move to the front of the row's page. When a page is full all of them move to the next
+one. No episode is therefore on two pages, and its returns extend to its end. `buffer.running` counts on the host where
+the running episodes begin. Letters as in `buffer.trajectory`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from jaxrl.rollout.rollout import Rollout
 
 
 def take(state: TrajectoryState, begin: Any, *beside: TrajectoryState) -> tuple[Rollout, TrajectoryState]:
-    """All episodes that have ended, and a buffer with the running ones, row b in page b.
+    """Take all episodes that have ended. Return them, and a buffer with the running ones, row b in page b.
 
     `begin` is int32 [B], the index in its page of the first state of each row's running episode, or of the next one.
-    `beside`: the buffers of other kinds of members of the same rows. Raises AssertionError where `begin` is of others.
+    `beside`: the buffers of other kinds of members of the same rows. Raises AssertionError for another B of `begin`.
     """
     rows = _check(state, begin)
     stored = jax.tree.map(lambda into, x: into.at[:, :rows].set(x), state.stored, _running(state, begin))
@@ -35,11 +35,11 @@ def take(state: TrajectoryState, begin: Any, *beside: TrajectoryState) -> tuple[
 
 
 def turn(state: TrajectoryState, turning: jax.Array, page: jax.Array, begin: Any) -> TrajectoryState:
-    """Rows that turn go on in a fresh page, with all of their running episode; what ended stays where it is.
+    """Continue the rows that turn in a fresh page, with all of their running episode; ended episodes stay.
 
     Args:
       turning: bool [B].
-      page: int32 [B], the page after this call; above all pages given out before where the row turns.
+      page: int32 [B], the page after this call; higher than all pages before if the row turns.
       begin: as for `take`.
     """
     rows = _check(state, begin)
@@ -64,14 +64,14 @@ def _check(state: TrajectoryState, begin: Any) -> int:
 
 
 def _running(state: TrajectoryState, begin: Any) -> Stored:
-    """The states of the running episodes as pages [T, B, A, ...] that begin with them; rubbish behind."""
+    """Return the running episodes as pages [T, B, A, ...] that begin with them; states behind are undefined."""
     capacity = state.shape[0]
     t = jnp.minimum(jnp.arange(capacity)[:, None] + jnp.asarray(begin)[None], capacity - 1)
     return jax.tree.map(lambda x: x[t, state.page], state.stored)
 
 
 def _moved(state: TrajectoryState, begin: Any, page: jax.Array) -> jax.Array:
-    """The clock of rows whose page holds nothing but the running episode: size, open_at and page change."""
+    """Return the clock of rows whose page holds only the running episode: size, open_at and page change."""
     back = jnp.asarray(begin, jnp.int32)[:, None]
     open_at = jnp.where(state.open_at >= 0, state.open_at - back, NO_DECISION)
     pages = jnp.broadcast_to(jnp.asarray(page, jnp.int32)[:, None], open_at.shape)

@@ -25,13 +25,13 @@ class _Stream:
 
 
 class Segments:
-    """What each agent saw, did and earned since its stream was cut. Agents are known by source and id."""
+    """Observations, actions and rewards of each agent since its stream was cut. The key is source and id."""
 
     def __init__(self) -> None:
         self._streams: dict[tuple[Source, int], tuple[AgentRecord, _Stream]] = {}
 
     def outcomes(self, source: Source, steps: BehaviorMessage, horizon: int) -> list[tuple[AgentRecord, Trajectory]]:
-        """Rewards of a message, which the tracker has booked before, go to the decisions before it.
+        """Add the rewards of a message, which the tracker has booked before, to the decisions before it.
 
         `horizon` finished decisions cut a stream (time_horizon). Returns the streams that are complete: ended, cut, or
         left for another episode.
@@ -39,16 +39,16 @@ class Segments:
         self._replace(source, steps)
         complete, (ended, deciding) = [], (steps.ended, steps.deciding)
         for i, agent_id in enumerate(ended.agent_id.tolist()):
-            kept = self._streams.pop((source, agent_id), None)
-            if kept is not None:
-                kept[1].rewards.append((float(ended.reward[i]), float(ended.group_reward[i])))
+            entry = self._streams.pop((source, agent_id), None)
+            if entry is not None:
+                entry[1].rewards.append((float(ended.reward[i]), float(ended.group_reward[i])))
                 outcome = Outcome.TRUNCATED if ended.truncated[i] else Outcome.TERMINATED
-                complete.append((kept[0], _trajectory(source, *kept, _row(ended.obs, i), outcome)))
+                complete.append((entry[0], _trajectory(source, *entry, _row(ended.obs, i), outcome)))
         for i, agent_id in enumerate(deciding.agent_id.tolist()):
-            kept = self._streams.get((source, agent_id))
-            if kept is None:
+            entry = self._streams.get((source, agent_id))
+            if entry is None:
                 continue
-            record, stream = kept
+            record, stream = entry
             stream.rewards.append((float(deciding.reward[i]), float(deciding.group_reward[i])))
             if record.outcome is not None or len(stream.rewards) >= horizon:
                 del self._streams[source, agent_id]
@@ -57,38 +57,38 @@ class Segments:
         return complete
 
     def decided(self, source: Source, steps: BehaviorMessage, records: list[AgentRecord], action: Action) -> None:
-        """The deciding agents of a message, whose records are given in their order, do this: [N, C] and [N, D]."""
+        """Add the actions, [N, C] and [N, D], of a message's deciding agents; `records` are in their order."""
         for i, agent_id in enumerate(steps.deciding.agent_id.tolist()):
             _, stream = self._streams.setdefault((source, agent_id), (records[i], _Stream(records[i].decisions - 1)))
             stream.obs.append(_row(steps.deciding.obs, i))
             stream.actions.append(Action(action.continuous[i], action.discrete[i]))
 
     def of_mates(self, records: list[AgentRecord]) -> dict[AgentRecord, Trajectory]:
-        """Up to now, the streams of those of `records` that go on and have a finished decision in theirs."""
-        wanted, found = set(records), {}
+        """Return the streams so far of those `records` that go on and have a finished decision in their stream."""
+        wanted, streams = set(records), {}
         for (source, _), (record, stream) in self._streams.items():
             if record in wanted and stream.rewards:
                 last = stream.obs[len(stream.rewards)] if len(stream.obs) > len(stream.rewards) else stream.obs[-1]
-                found[record] = _trajectory(source, record, stream, last, None)
-        return found
+                streams[record] = _trajectory(source, record, stream, last, None)
+        return streams
 
     def forget(self, loss: Loss) -> None:
-        """These agents are no more."""
-        self._streams = {key: kept for key, kept in self._streams.items() if not loss.concerns(*key[0], key[1])}
+        """Forget the streams of lost agents."""
+        self._streams = {key: entry for key, entry in self._streams.items() if not loss.concerns(*key[0], key[1])}
 
     def _replace(self, source: Source, steps: BehaviorMessage) -> None:
-        """What agents did instead of what they were told (M21)."""
+        """Replace the newest actions of agents that took others than sent."""
         if steps.taken is None:
             return
         action = steps.taken.action
         for i, agent_id in enumerate(steps.taken.agent_id.tolist()):
-            kept = self._streams.get((source, agent_id))
-            if kept is not None:
-                kept[1].actions[-1] = Action(action.continuous[i], action.discrete[i])
+            entry = self._streams.get((source, agent_id))
+            if entry is not None:
+                entry[1].actions[-1] = Action(action.continuous[i], action.discrete[i])
 
 
 def _row(obs: Obs, i: int) -> Obs:
-    """One agent's observations, copied: arrays of messages may be views of memory that is used again."""
+    """Copy one agent's observations: arrays of messages may be views of memory that is used again."""
     return tuple(np.array(sensor[i]) for sensor in obs)
 
 
@@ -111,6 +111,6 @@ def _trajectory(
 
 
 def _fixed(x: np.ndarray) -> np.ndarray:
-    """Whoever changes it is told that nobody would learn from the change."""
+    """Make an array read-only, since a change of it would not be learned from."""
     x.flags.writeable = False
     return x

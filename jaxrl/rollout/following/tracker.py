@@ -1,4 +1,4 @@
-"""Messages of environments → episodes that begin, go on and end. Host side, in use only where somebody follows them."""
+"""Track episodes through the messages of environments. Host side, used only if episodes are followed."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ Agent = tuple[str, int]  # behavior id, agent id
 
 
 class Noticed(NamedTuple):
-    """What one message of one environment says, in the order in which it counts."""
+    """Events of one message of one environment, in their order."""
 
-    went_on: list[Episode]  # that had begun before and have an agent in it, also those that end now
+    went_on: list[Episode]  # earlier episodes with an agent in the message, also if they end now
     over: list[Episode]
     begun: list[Episode]
-    newcomers: list[tuple[Episode, AgentRecord]]  # first decisions, also in episodes that had begun before
+    newcomers: list[tuple[Episode, AgentRecord]]  # first decisions, also in earlier episodes
 
 
 @dataclass
 class _Worker:
-    """What goes on in one incarnation of a worker."""
+    """Running episodes of one incarnation of a worker."""
 
     episodes: dict[Hashable, Episode] = field(default_factory=dict)  # by team, or agent without one
-    records: dict[Agent, tuple[Episode, AgentRecord]] = field(default_factory=dict)  # of living agents
-    gone: set[AgentRecord] = field(default_factory=set)  # with this message
+    records: dict[Agent, tuple[Episode, AgentRecord]] = field(default_factory=dict)  # records of living agents
+    gone: set[AgentRecord] = field(default_factory=set)  # agents that left with this message
     count: int = 0  # episodes so far
 
 
 class EpisodeTracker:
-    """Follows every agent of every worker.
+    """Tracker of every agent of every worker.
 
     Args:
-      seed: of the run.
-      begun_at: decisions that the run begins with, 0 unless it is resumed.
-      observes: whether somebody may ask what agents saw and did last, which costs a copy of it.
+      seed: seed of the run.
+      begun_at: number of decisions at which the run begins, 0 unless it is resumed.
+      observes: whether to copy the last observations and actions of agents.
     """
 
     def __init__(self, seed: int, begun_at: int = 0, *, observes: bool = True) -> None:
@@ -54,20 +54,20 @@ class EpisodeTracker:
         self._teams = TeamReturns[AgentRecord, Episode](self._received)
 
     def record(self, source: Source, agent_id: int) -> AgentRecord | None:
-        """The record of a living agent; None: nobody of that id lives."""
+        """Return the record of a living agent; None: no agent of that id lives."""
         here = self._workers.get((source.worker, source.incarnation))
-        found = None if here is None else here.records.get((source.behavior_id, agent_id))
-        return None if found is None else found[1]
+        entry = None if here is None else here.records.get((source.behavior_id, agent_id))
+        return None if entry is None else entry[1]
 
     def living(self) -> list[tuple[Episode, AgentRecord]]:
-        """All agents that live now, by worker."""
-        return [found for here in self._workers.values() for found in here.records.values()]
+        """Return all living agents, worker by worker."""
+        return [entry for here in self._workers.values() for entry in here.records.values()]
 
     def observe(self, message: EnvMessage) -> Noticed:
-        """Book one message: endings first (M6), then whoever changes its team, then decisions.
+        """Book one message: endings first, then agents that change their team, then decisions.
 
-        Agents that are first seen ended leave no trace (R22). An agent that asks under another group id leaves its
-        episode and is a newcomer of the next, with the policy that it has.
+        Agents that are first seen ended are ignored. An agent that asks under another group id leaves its episode and
+        is a newcomer of the next, with the policy that it has.
         """
         here = self._workers.setdefault((message.worker, message.incarnation), _Worker())
         went_on = _spoken_of(here, message)
@@ -93,9 +93,9 @@ class EpisodeTracker:
         return noticed
 
     def lost(self, loss: Loss, error: Exception | None) -> list[Episode]:
-        """The episodes of these agents end here, faulty (R10, X11). Unknown ones are no error.
+        """End the episodes of lost agents as faulty. Unknown agents are no error.
 
-        error: why; None: their process was closed in order, and they are truncated without a fault.
+        error: the cause; None: their process was closed in order, and they are truncated without a fault.
         """
         here = self._workers.get((loss.worker, loss.incarnation), _Worker())
         lost = list(here.episodes.values())
@@ -112,16 +112,16 @@ class EpisodeTracker:
         return lost
 
     def _left_by(self, here: _Worker, agents: Mapping[str, Collection[int]]) -> list[Episode]:
-        """Take the episodes of these agents from those that go on."""
+        """Remove and return the episodes of these agents."""
         known = [here.records.get((behavior_id, agent)) for behavior_id, ids in agents.items() for agent in ids]
-        lost = {id(found[0]) for found in known if found is not None}
-        here.records = {agent: found for agent, found in here.records.items() if id(found[0]) not in lost}
+        lost = {id(entry[0]) for entry in known if entry is not None}
+        here.records = {agent: entry for agent, entry in here.records.items() if id(entry[0]) not in lost}
         over = {key: episode for key, episode in here.episodes.items() if id(episode) in lost}
         here.episodes = {key: episode for key, episode in here.episodes.items() if key not in over}
         return list(over.values())
 
     def begin_anew(self, begun_at: int) -> None:
-        """Nobody lives any more; ids of episodes are those of a run that begins with so many decisions."""
+        """Forget all agents; ids of episodes become those of a run that begins at `begun_at` decisions."""
         self._workers.clear()
         self._teams = TeamReturns(self._received)
         self._begun_at = begun_at
@@ -151,7 +151,7 @@ class EpisodeTracker:
         return moved
 
     def _close(self, here: _Worker) -> list[Episode]:
-        """Episodes that nobody lives in any more."""
+        """End and return the episodes without living agents."""
         alive = {id(episode) for episode, _ in here.records.values()}
         over = {key: episode for key, episode in here.episodes.items() if id(episode) not in alive}
         for key, episode in over.items():
@@ -192,7 +192,7 @@ class EpisodeTracker:
             record.infos = steps.infos.get(agent_id, record.infos)
 
     def decided(self, source: Source, steps: BehaviorMessage, action: Action) -> list[AgentRecord]:
-        """The deciding agents of a message, in their order, do this: [N, C] and [N, D]; their records."""
+        """Note the actions, [N, C] and [N, D], of a message's deciding agents. Return their records in that order."""
         records = [self.record(source, agent_id) for agent_id in steps.deciding.agent_id.tolist()]
         for i, record in enumerate(records if self._observes else ()):
             if record is not None:
@@ -200,7 +200,7 @@ class EpisodeTracker:
         return [record for record in records if record is not None]
 
     def _replace(self, here: _Worker, behavior_id: str, steps: BehaviorMessage) -> None:
-        """What agents did instead of what they were told (M21)."""
+        """Note the actions of agents that took others than sent."""
         if steps.taken is None or not self._observes:
             return
         action = steps.taken.action
@@ -210,7 +210,7 @@ class EpisodeTracker:
                 record.last_action = Action(action.continuous[i].copy(), action.discrete[i].copy())
 
     def _see(self, record: AgentRecord, obs: tuple[np.ndarray, ...], i: int) -> None:
-        """Copied: arrays of messages may be views of memory that is used again."""
+        """Copy an agent's observation: arrays of messages may be views of memory that is used again."""
         if self._observes:
             record.last_obs = tuple(np.array(sensor[i]) for sensor in obs)
 
@@ -239,18 +239,18 @@ class EpisodeTracker:
 
 
 def _spoken_of(here: _Worker, message: EnvMessage) -> list[Episode]:
-    """Episodes of which the message has an agent, also a newcomer, in the order in which they began."""
-    told: set[int] = set()
+    """Return the episodes with an agent in the message, also a newcomer, in the order in which they began."""
+    ids: set[int] = set()
     for behavior_id, steps in message.steps.items():
         agents = ((behavior_id, i) for part in (steps.ended, steps.deciding) for i in part.agent_id.tolist())
         teams = (("team", group) for group in set(steps.deciding.group_id.tolist()))
-        told.update(id(here.records[agent][0]) for agent in agents if agent in here.records)
-        told.update(id(here.episodes[team]) for team in teams if team in here.episodes)
-    return [episode for episode in here.episodes.values() if id(episode) in told]
+        ids.update(id(here.records[agent][0]) for agent in agents if agent in here.records)
+        ids.update(id(here.episodes[team]) for team in teams if team in here.episodes)
+    return [episode for episode in here.episodes.values() if id(episode) in ids]
 
 
 def _newcomer(behavior_id: str, agent_id: int, before: AgentRecord | None) -> AgentRecord:
-    """An agent's record, with the policy that it had in its team before."""
+    """Make an agent's record, with the policy that it had in its former team."""
     record = AgentRecord(agent_id, behavior_id, policy=behavior_id.partition("?")[0])
     if before is not None:
         record.policy, record.samples, record.mapped = before.policy, before.samples, before.mapped
