@@ -87,8 +87,8 @@ def shared_judge(
     none, judged = places[0][:, :0], []
     for i, name in enumerate(names):
         around = [jnp.concatenate([none, *some], axis=-1) for some in (places[:i], places[i + 1 :])]
-        judge = partial(applied(critic_of(team[name]), JointCritic.baseline), params[name]["critic"], members[i])
-        judged.append(judge(around, seen[name].present, memories[i][1]))
+        estimate = partial(applied(critic_of(team[name]), JointCritic.baseline), params[name]["critic"], members[i])
+        judged.append(estimate(around, seen[name].present, memories[i][1]))
     baseline, of_baselines = (of_all(some, -2) for some in zip(*judged, strict=True))
     present = jnp.concatenate([seen[name].present for name in team], axis=-1)
     judge = applied(critic_of(team[names[0]]), lambda critic, *inputs: critic.value.judge(*inputs))

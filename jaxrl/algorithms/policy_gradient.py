@@ -181,8 +181,8 @@ def after_update(parts: Parts, signals: Signals, state: TrainState, rollout: Rol
 def with_clones(cloning: Cloning, state: TrainState, key: jax.Array) -> tuple[TrainState, Metrics]:
     """Run one update of cloning. The key may be used further."""
     policy = state.policy
-    kept, params, loss = cloning.learn(state.own[CLONING], policy.params, policy.normalizer, state.step, key)
-    state = state.replace(policy=policy.replace(params=params), own={**state.own, CLONING: kept})
+    new_cloning, params, loss = cloning.learn(state.own[CLONING], policy.params, policy.normalizer, state.step, key)
+    state = state.replace(policy=policy.replace(params=params), own={**state.own, CLONING: new_cloning})
     return state, {"pretraining_loss": loss}
 
 

@@ -44,10 +44,10 @@ def postprocessed(algorithm: Algorithm, function: Postprocess, name: str = "post
     def add(store: Any, rollout: Rollout) -> Any:
         return algorithm.storage.add(store, _checked(function(rollout), rollout, name))
 
-    checked, extra = algorithm._replace(storage=algorithm.storage._replace(add=add)), algorithm.signal_rewards
-    if extra is None:
+    checked, paid = algorithm._replace(storage=algorithm.storage._replace(add=add)), algorithm.signal_rewards
+    if paid is None:
         return checked
-    return checked._replace(signal_rewards=extra._replace(of=lambda state, rollout: extra.of(state, function(rollout))))
+    return checked._replace(signal_rewards=paid._replace(of=lambda state, rollout: paid.of(state, function(rollout))))
 
 
 def _checked(found: Any, rollout: Rollout, name: str) -> Rollout:
@@ -56,11 +56,11 @@ def _checked(found: Any, rollout: Rollout, name: str) -> Rollout:
     if jax.tree.structure(found) != jax.tree.structure(rollout):
         raise JaxrlError(f"{name}: the rollout that it gives has other fields than the one that it was given")
     pairs = zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(rollout), strict=True)
-    for (path, leaf), given in pairs:
+    for (path, leaf), original in pairs:
         shape, dtype = jnp.shape(leaf), jnp.result_type(leaf)
-        if (shape, dtype) != (given.shape, given.dtype):
+        if (shape, dtype) != (original.shape, original.dtype):
             raise JaxrlError(
                 f"{name}: rollout{jax.tree_util.keystr(path)} is {dtype}{list(shape)}, expected "
-                f"{given.dtype}{list(given.shape)}"
+                f"{original.dtype}{list(original.shape)}"
             )
     return found

@@ -78,13 +78,13 @@ def observe(
     chex.assert_shape(rollout.obs, [(*rollout.acted.shape, *sensor.shape) for sensor in spec.observations])
     chex.assert_shape(rollout.extras["log_prob"], (*rollout.acted.shape, spec.action.columns))
     before = state.policy.normalizer
-    after = normalizer.update_all(before, rollout.obs, rollout.acted)
-    state = state.replace(policy=state.policy.replace(normalizer=after))
+    updated = normalizer.update_all(before, rollout.obs, rollout.acted)
+    state = state.replace(policy=state.policy.replace(normalizer=updated))
     if all(states is None for states in before):
         return state, rollout
 
     def change(obs: tuple[jax.Array, ...], mask: jax.Array, action: Action, memory: Any) -> jax.Array:
-        seen = (normalizer.normalize_all(states, obs) for states in (after, before))
+        seen = (normalizer.normalize_all(states, obs) for states in (updated, before))
         new, old = (parts.actor(state.policy.params, x, memory) for x in seen)
         inputs = (action, mask, spec.action)
         return actions.log_prob(new, *inputs) - actions.log_prob(old, *inputs)

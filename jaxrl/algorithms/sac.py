@@ -159,17 +159,17 @@ def learn(parts: Parts, signals: Signals, state: TrainState, store: Any) -> tupl
     key, next_key = jax.random.split(state.key)
     fresh = own["fresh"].astype(jnp.float32)
     owed, key_of = own["owed"] + fresh / hyper.steps_per_update, partial(jax.random.fold_in, key)
-    state, owed, told = turn(partial(one_update, parts, signals), state, owed, own["told"], draw, key_of)
-    state = state.replace(own={**state.own, "fresh": jnp.zeros_like(own["fresh"]), "owed": owed, "told": told})
+    state, owed, metrics = turn(partial(one_update, parts, signals), state, owed, own["told"], draw, key_of)
+    state = state.replace(own={**state.own, "fresh": jnp.zeros_like(own["fresh"]), "owed": owed, "told": metrics})
     state = state.replace(key=next_key)
     if all(not jax.tree.leaves(kept) for kept in state.signals.values()):
-        return state, told
+        return state, metrics
     owed = own["signals_owed"] + fresh / hyper.reward_signal_steps_per_update
     learned, owed, of_signals = turn(
         signals.learn_replayed, state.signals, owed, own["signals_told"], draw, lambda number: key_of(-1 - number)
     )
     state = state.replace(signals=learned, own={**state.own, "signals_owed": owed, "signals_told": of_signals})
-    return state, told | of_signals
+    return state, metrics | of_signals
 
 
 def one_update(

@@ -143,13 +143,13 @@ def update_together(
         magnitudes=[f"{i}/policy_loss" for i in places.values()],
         largest=[f"{i}/{LARGEST_LOG_RATIO}" for i in places.values()],
     )
-    told = {name: _of_place(i, metrics) for name, i in places.items()}
+    of_behavior = {name: _of_place(i, metrics) for name, i in places.items()}
     for name, x in now.items():
-        told[name] |= {field: getattr(x, field) for field in ("learning_rate", "epsilon", "beta")}
+        of_behavior[name] |= {field: getattr(x, field) for field in ("learning_rate", "epsilon", "beta")}
     new_states = {}
     for name in kinds:
         new_states[name] = _after(states[name].replace(key=keys[name][1]), params[name], moments[name], learned[name])
-    return new_states, told
+    return new_states, of_behavior
 
 
 def _after(state: TrainState, params: Groups, moments: Any, learned: Mapping[str, Any]) -> TrainState:

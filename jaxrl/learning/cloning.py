@@ -141,7 +141,7 @@ def make_cloning(
             along = Sequences(start(memory, batch.valid.shape), begin, batch.valid)
         dist = copied.distribution(params, obs, along)
         if settings.network_settings.deterministic:
-            normal = jnp.zeros_like(normal)  # the mean is what it does
+            normal = jnp.zeros_like(normal)  # the action is the mean
         return _loss(spec.action, dist, copied.drawn(dist, normal), batch)
 
     def step(params: Any, moments: Any, states: Any, rate: Any, chosen: jax.Array, normal: jax.Array) -> Any:

@@ -92,15 +92,15 @@ def empty(spec: BehaviorSpec, size: int, extras: Extras = ()) -> Replay:
 def add(replay: Replay, rollout: Rollout) -> Replay:
     """Add the finished decisions of a rollout in the order of time, in place of the oldest."""
     obs, observed, new = _decisions(replay, rollout)
-    kept, count = _written(replay.kept, new, rollout.acted.reshape(-1), replay.count)
-    return Replay(obs, kept, observed, count, _oldest(kept.at, count, observed, len(obs[0])))
+    decisions, count = _written(replay.kept, new, rollout.acted.reshape(-1), replay.count)
+    return Replay(obs, decisions, observed, count, _oldest(decisions.at, count, observed, len(obs[0])))
 
 
 def _decisions(replay: Replay | Sequences, rollout: Rollout) -> tuple[tuple[jax.Array, ...], jax.Array, Kept]:
     """Add a rollout's observations. Return their ring, the next number, and the decision of each state [T, B, A]."""
     length, rows, members = rollout.acted.shape
-    after, over, seen = outcome(rollout)
-    there = after, jnp.arange(rows)[:, None], jnp.arange(members)
+    next_state, over, seen = outcome(rollout)
+    there = next_state, jnp.arange(rows)[:, None], jnp.arange(members)
     needed = (rollout.acted | jnp.zeros_like(rollout.acted).at[there].max(seen)).reshape(-1)
     number = (replay.observed + jnp.cumsum(needed, dtype=jnp.uint32) - 1).reshape(length, rows, members)
     new = Kept(
@@ -131,8 +131,8 @@ def sample(replay: Replay, key: jax.Array, size: int) -> Transitions:
 
 def at(replay: Replay, numbers: jax.Array, valid: jax.Array) -> Transitions:
     """Return the decisions with these numbers, uint32 [n], all of which the replay must hold."""
-    kept = jax.tree.map(lambda x: x[numbers % len(x)], replay.kept)
-    return _transitions(replay.obs, kept, valid, carry=(), begin=jnp.zeros_like(valid))
+    decisions = jax.tree.map(lambda x: x[numbers % len(x)], replay.kept)
+    return _transitions(replay.obs, decisions, valid, carry=(), begin=jnp.zeros_like(valid))
 
 
 def _transitions(

@@ -64,9 +64,9 @@ class GoalLayer(nn.Module):
             g = nn.swish(nn.Dense(self.units, dtype=x.dtype, kernel_init=fan_in_normal(1.0), name=f"hidden_{i}")(g))
         limit = math.sqrt(1.0 / (self.units * inputs))
         kernel, shift = Affine(self.units, inputs * self.units, uniform(limit), name="made")()
-        made = kernel.astype(x.dtype), shift.astype(x.dtype)
+        maker = kernel.astype(x.dtype), shift.astype(x.dtype)
         bias = self.param("bias", nn.initializers.zeros, (self.units,)).astype(x.dtype)
-        return made_product(x, goal, layer_norm(g), *made) + bias.reshape(1, -1)
+        return made_product(x, goal, layer_norm(g), *maker) + bias.reshape(1, -1)
 
 
 class Affine(nn.Module):
@@ -174,8 +174,8 @@ def distinct(rows: jax.Array, most: int) -> Groups:
 
 
 def _of_each_row(x: jax.Array, g: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
-    made = (g @ kernel + bias.reshape(1, -1)).reshape(*x.shape, -1)
-    return jax.lax.dot_general(x[:, None], made, (((2,), (1,)), ((0,), (0,))))[:, 0]
+    kernels = (g @ kernel + bias.reshape(1, -1)).reshape(*x.shape, -1)
+    return jax.lax.dot_general(x[:, None], kernels, (((2,), (1,)), ((0,), (0,))))[:, 0]
 
 
 def _gradient_of_each_row(given: Given, dy: jax.Array) -> Given:
@@ -191,9 +191,9 @@ def _gradient_of_each_row(given: Given, dy: jax.Array) -> Given:
 
 def _of_few_goals(groups: Groups, x: jax.Array, g: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
     """Compute the output as one product: each row's x is in the columns of its goal, between zeros."""
-    made = (g[groups.first] @ kernel + bias.reshape(1, -1)).reshape(FEW * x.shape[1], -1)
+    kernels = (g[groups.first] @ kernel + bias.reshape(1, -1)).reshape(FEW * x.shape[1], -1)
     at = jax.nn.one_hot(groups.which, FEW, dtype=x.dtype)
-    return (at[:, :, None] * x[:, None]).reshape(len(x), -1) @ made
+    return (at[:, :, None] * x[:, None]).reshape(len(x), -1) @ kernels
 
 
 def conditioned_mlp_onnx(graph: OnnxGraph, x: str, path: str, units: int, layers: int, goals: Columns) -> str:
@@ -205,9 +205,9 @@ def conditioned_mlp_onnx(graph: OnnxGraph, x: str, path: str, units: int, layers
     last = f"{path}/layer_{layers - 1}"
     for i in range(2):
         goal = graph.swish(graph.dense(goal, f"{last}/hidden_{i}"))
-    made = graph.dense(graph.layer_norm(goal, 1, f"{last}/goal"), f"{last}/made")
+    numbers = graph.dense(graph.layer_norm(goal, 1, f"{last}/goal"), f"{last}/made")
     inputs = graph.param(f"{last}/made/kernel").shape[1] // units
-    kernel = graph.reshape(made, (-1, inputs, units), f"{last}/kernel")
+    kernel = graph.reshape(numbers, (-1, inputs, units), f"{last}/kernel")
     product = graph.add("MatMul", [graph.reshape(x, (-1, 1, inputs), f"{last}/row"), kernel], f"{last}/product")
     bias = graph.constant(f"{last}/bias", graph.param(f"{last}/bias"))
     return graph.swish(graph.add("Add", [graph.reshape(product, (-1, units), f"{last}/flat"), bias], last))

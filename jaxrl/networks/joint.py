@@ -2,7 +2,8 @@
 
 The team has room for `capacity` members. Each place holds the member's encoded observation and a flag, 1 if it is
 present; an empty place holds zeros and the flag 0, the absorbing state of Cohen et al. (2021, arXiv 2111.05992). Unlike
-the attention of `models.TeamCritic` such a critic must learn what an empty place means, and it knows members by place.
+the attention of `models.TeamCritic` such a critic must learn the meaning of an empty place, and the order of members
+matters.
 
 A goal is an ordinary observation here, whatever `goal_conditioning_type` says, as in MA-POCA's critic: the hidden
 layers read the whole team, and each member has its own goal.
@@ -125,11 +126,11 @@ class JointCritic(Critic):
         self, seen: tuple[Obs, jax.Array, jax.Array], others: Several[jax.Array], value: bool, memory: Carry
     ) -> None:
         """Call all parts that a behavior of a team holds. `others`: places before, after, and of the value network."""
-        own, present, (*around, beside) = self.members(*seen), seen[-1], others
+        members, present, (*around, beside) = self.members(*seen), seen[-1], others
         of_value, of_baseline = of_both(memory)
-        self.baseline(own, around, present, of_baseline)
+        self.baseline(members, around, present, of_baseline)
         if value:
-            self.value.judge(jnp.concatenate([own.of_value, beside], axis=-1), present, of_value)
+            self.value.judge(jnp.concatenate([members.of_value, beside], axis=-1), present, of_value)
 
     def _joint(self, x: jax.Array, places: jax.Array, members: int, *around: jax.Array) -> jax.Array:
         """Join member i's encoding, then the places of the others, those of other behaviors `around` them: [N·A, *]."""

@@ -21,8 +21,8 @@ def memory_onnx(graph: OnnxGraph, x: str, memory: MemorySettings) -> tuple[str, 
     `memory_output_onnx` makes an output.
     """
     carry = graph.add("Flatten", [BEFORE], "memory/before", axis=1)
-    given = _linear(graph, x, "kernel", "bias", "memory/given")
-    return (_lstm if memory.memory_type == "lstm" else _gru)(graph, given, carry, features(memory))
+    inputs = _linear(graph, x, "kernel", "bias", "memory/given")
+    return (_lstm if memory.memory_type == "lstm" else _gru)(graph, inputs, carry, features(memory))
 
 
 def memory_output_onnx(graph: OnnxGraph, memory: str, size: int) -> None:
@@ -41,8 +41,8 @@ def _lstm(graph: OnnxGraph, given: str, carry: str, hidden: int) -> tuple[str, s
         graph.add(operator, [_gate(graph, gates, number, hidden)], f"memory/{'ifgo'[number]}")
         for number, operator in enumerate(("Sigmoid", "Sigmoid", "Tanh", "Sigmoid"))
     )
-    kept = graph.add("Mul", [f, c], "memory/kept")
-    cell = graph.add("Add", [kept, graph.add("Mul", [i, g], "memory/new")], "memory/cell")
+    remembered = graph.add("Mul", [f, c], "memory/kept")
+    cell = graph.add("Add", [remembered, graph.add("Mul", [i, g], "memory/new")], "memory/cell")
     out = graph.add("Mul", [o, graph.add("Tanh", [cell], "memory/cell/tanh")], "memory/out")
     return out, graph.concat([out, cell], "memory/after")
 

@@ -25,7 +25,7 @@ LAYER_NORM_EPSILON = 1e-5
 
 
 class ExportError(JaxrlError):
-    """The policy cannot be written as ONNX, or the file does not compute what it does. The text says where."""
+    """The policy cannot be written as ONNX, or the file gives other results than it. The text says where."""
 
 
 class Node(NamedTuple):

@@ -44,10 +44,10 @@ def group_reward(rollout: Rollout) -> jax.Array:
     endings = (rollout.left, rollout.terminated, rollout.truncated)
     chex.assert_rank(rollout.acted, 3)
     chex.assert_equal_shape([rollout.acted, rollout.waiting, rollout.group_reward, *endings])
-    given = jnp.where(rollout.acted, rollout.group_reward, 0.0)
+    group = jnp.where(rollout.acted, rollout.group_reward, 0.0)
     known = _known_at(rollout.waiting)
     in_time = known[..., None, :] <= known[..., :, None]  # [T, B, member, mate]
-    paid = jnp.where(in_time, given[..., None, :], 0.0)
+    paid = jnp.where(in_time, group[..., None, :], 0.0)
     highest, lowest = paid.max(-1), paid.min(-1)
     earned = jnp.where(highest >= -lowest, highest, lowest)
     ended = rollout.left | rollout.terminated | rollout.truncated

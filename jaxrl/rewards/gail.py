@@ -160,13 +160,13 @@ def gail(spec: BehaviorSpec, settings: GAILSettings, demonstration: Demonstratio
             )
             objective = jnp.log(of_expert + EPSILON).mean() + masked_mean(jnp.log(1.0 - of_policy + EPSILON), valid)
             far = penalty(params, state, between, noise[2], valid)
-            told = {"policy_estimate": masked_mean(of_policy, valid), "expert_estimate": of_expert.mean()}
-            told |= {"loss": -objective, "grad_mag_loss": far}
+            metrics = {"policy_estimate": masked_mean(of_policy, valid), "expert_estimate": of_expert.mean()}
+            metrics |= {"loss": -objective, "grad_mag_loss": far}
             if not settings.use_vail:
-                return far - objective, ((), told)
+                return far - objective, ((), metrics)
             kl = _information(code, experts_code, valid)
             beta = jax.lax.stop_gradient(jnp.maximum(0.0, state["beta"] + BETA_STEP * (kl - INFORMATION)))
-            return far - objective + beta * (kl - INFORMATION), (beta, told | {"kl_loss": kl, "beta": beta})
+            return far - objective + beta * (kl - INFORMATION), (beta, metrics | {"kl_loss": kl, "beta": beta})
 
         slope, (beta, told) = jax.grad(loss, has_aux=True)(state["params"])
         return (slope, beta), told

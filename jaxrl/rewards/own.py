@@ -32,23 +32,23 @@ def make_own(name: str, spec: BehaviorSpec, settings: OwnSignalSettings) -> Rewa
     where = f"reward_signals.{name}: "
     address = settings.type or name
     say = f"{where}{address}"
-    made = _called(say, load(Kind.REWARD_SIGNAL, address, where=where), spec, settings)
-    if not isinstance(made, RewardSignal):
-        raise OwnCodeError(f"{say} returns a {type(made).__name__}, expected a jaxrl.RewardSignal")
+    signal = _called(say, load(Kind.REWARD_SIGNAL, address, where=where), spec, settings)
+    if not isinstance(signal, RewardSignal):
+        raise OwnCodeError(f"{say} returns a {type(signal).__name__}, expected a jaxrl.RewardSignal")
 
     def init(key: jax.Array) -> Any:
-        return jax.tree.map(jnp.asarray, _called(f"{say}: init", made.init, key))
+        return jax.tree.map(jnp.asarray, _called(f"{say}: init", signal.init, key))
 
     def reward(state: Any, seen: Any, *, cooperative: bool) -> jax.Array:
-        rewards = _called(f"{say}: reward", made.reward, state, seen, cooperative=cooperative)
-        valid = seen.acted if made.of_rollout else seen.valid
+        rewards = _called(f"{say}: reward", signal.reward, state, seen, cooperative=cooperative)
+        valid = seen.acted if signal.of_rollout else seen.valid
         shape, wanted = jnp.shape(rewards), valid.shape
         if shape != wanted:
             raise OwnCodeError(f"{say}: reward gives {shape}, expected (T, B, A) = {wanted}")
         return jnp.where(valid, jnp.asarray(rewards, jnp.float32), 0.0)
 
     def learn(state: Any, seen: Any, key: jax.Array) -> tuple[Any, Metrics]:
-        result = _called(f"{say}: learn", made.learn, state, seen, key)
+        result = _called(f"{say}: learn", signal.learn, state, seen, key)
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
             raise OwnCodeError(f"{say}: learn gives no pair (state, metrics)")
         new_state, metrics = jax.tree.map(jnp.asarray, result[0]), result[1]
@@ -59,11 +59,11 @@ def make_own(name: str, spec: BehaviorSpec, settings: OwnSignalSettings) -> Rewa
                 raise OwnCodeError(f"{say}: learn: metric {metric} has the shape {jnp.shape(value)}, expected a scalar")
         return new_state, {metric: jnp.asarray(value, jnp.float32) for metric, value in metrics.items()}
 
-    named = {name: partial(_called, f"{say}: {name}", getattr(made, name)) for name in ("gradient", "apply", "watch")}
-    checked = made._replace(reward=reward, init=init, learn=learn)
-    if made.watch is not unmoved:
+    named = {name: partial(_called, f"{say}: {name}", getattr(signal, name)) for name in ("gradient", "apply", "watch")}
+    checked = signal._replace(reward=reward, init=init, learn=learn)
+    if signal.watch is not unmoved:
         checked = checked._replace(watch=named["watch"])
-    return checked if made.gradient is None else checked._replace(gradient=named["gradient"], apply=named["apply"])
+    return checked if signal.gradient is None else checked._replace(gradient=named["gradient"], apply=named["apply"])
 
 
 def _called(say: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

@@ -42,15 +42,15 @@ class Signals(NamedTuple):
     def init(self, key: jax.Array) -> States:
         """Make fresh states. The key may be used further."""
         return {
-            name: made.init(jax.random.fold_in(key, _INIT + i)) for i, (name, made) in enumerate(self.bound.items())
+            name: signal.init(jax.random.fold_in(key, _INIT + i)) for i, (name, signal) in enumerate(self.bound.items())
         }
 
     def rewards(self, states: States, rollout: Rollout, *, cooperative: bool) -> dict[str, jax.Array]:
         """Compute the rewards of each signal, float32 [T, B, A] before `strength`; 0 where a member did not act."""
         of_signal = self._seen(rollout)
         return {
-            name: made.reward(states[name], of_signal(made), cooperative=cooperative)
-            for name, made in self.bound.items()
+            name: signal.reward(states[name], of_signal(signal), cooperative=cooperative)
+            for name, signal in self.bound.items()
         }
 
     def replayed(self, states: States, found: Transitions) -> dict[str, jax.Array]:
@@ -59,10 +59,10 @@ class Signals(NamedTuple):
         They are those of a lone agent: a replay does not hold its team beside it.
         """
         paid = {}
-        for name, made in self.bound.items():
-            of_one = made.replayed if made.of_rollout else partial(made.reward, cooperative=False)
+        for name, signal in self.bound.items():
+            of_one = signal.replayed if signal.of_rollout else partial(signal.reward, cooperative=False)
             assert of_one is not None  # `bind_off_policy` has looked
-            paid[name] = of_one(states[name], self._shown(made, found))
+            paid[name] = of_one(states[name], self._shown(signal, found))
         return paid
 
     def learn_replayed(self, states: States, found: Transitions, key: jax.Array) -> tuple[States, Metrics]:
@@ -70,16 +70,16 @@ class Signals(NamedTuple):
         gradients, of_minibatch = self.gradients(states, found, key)
         states, metrics = self._learn(
             self.apply(states, gradients),
-            lambda made: self._shown(made, found),
+            lambda signal: self._shown(signal, found),
             key,
-            [n for n, made in self.bound.items() if not made.of_rollout],
+            [n for n, signal in self.bound.items() if not signal.of_rollout],
         )
         return states, of_minibatch | metrics
 
     @property
     def in_minibatches(self) -> list[str]:
         """Names of the signals that learn from every minibatch of the policy."""
-        return [name for name, made in self.bound.items() if made.gradient is not None]
+        return [name for name, signal in self.bound.items() if signal.gradient is not None]
 
     @property
     def lasting(self) -> list[str]:
@@ -89,8 +89,8 @@ class Signals(NamedTuple):
 
     @property
     def shared(self) -> list[str]:
-        """Names of the signals that pay for what the whole team does."""
-        return [name for name, made in self.bound.items() if made.shared]
+        """Names of the signals that pay for acts of the whole team."""
+        return [name for name, signal in self.bound.items() if signal.shared]
 
     def gradients(self, states: States, found: Transitions, key: jax.Array) -> tuple[dict[str, Any], Metrics]:
         """Compute the gradients of `in_minibatches` for `apply` from a minibatch. The key may be used further."""
@@ -98,8 +98,8 @@ class Signals(NamedTuple):
         for i, (name, made) in enumerate(self.bound.items()):
             if made.gradient is not None:
                 at = jax.random.fold_in(key, _LEARN + i)
-                gradients[name], told = made.gradient(states[name], self._shown(made, found), at)
-                metrics |= {f"{metric}/{name}": value for metric, value in told.items()}
+                gradients[name], signal_metrics = made.gradient(states[name], self._shown(made, found), at)
+                metrics |= {f"{metric}/{name}": value for metric, value in signal_metrics.items()}
         return gradients, metrics
 
     def apply(self, states: States, gradients: Mapping[str, Any]) -> States:
@@ -108,7 +108,7 @@ class Signals(NamedTuple):
 
     def watch(self, states: States, rollout: Rollout) -> States:
         """Let the signals with a `watch` see a paid rollout. Return the new states."""
-        watching = [name for name, made in self.bound.items() if made.watch is not unmoved]
+        watching = [name for name, signal in self.bound.items() if signal.watch is not unmoved]
         if not watching:
             return states
         found = transitions(rollout)
@@ -120,9 +120,9 @@ class Signals(NamedTuple):
 
         The environment's own reward is left out: the loops add it up themselves.
         """
-        others = {name: made for name, made in self.bound.items() if name != "extrinsic"}
+        others = {name: signal for name, signal in self.bound.items() if name != "extrinsic"}
         paid = self._replace(bound=others).rewards(states, rollout, cooperative=cooperative)
-        return {name: self.settings[name].strength * found for name, found in paid.items()}
+        return {name: self.settings[name].strength * rewards for name, rewards in paid.items()}
 
     def learn(self, states: States, rollout: Rollout, key: jax.Array) -> tuple[States, Metrics]:
         """Update every signal from the rollout, after the policy was. Metric `loss` of a signal becomes `loss/<name>`.
@@ -135,15 +135,15 @@ class Signals(NamedTuple):
         self, states: States, of_signal: Callable[[RewardSignal], Any], key: jax.Array, names: list[str]
     ) -> tuple[States, Metrics]:
         learned, metrics = dict(states), {}
-        for i, (name, made) in enumerate(self.bound.items()):
-            if name in names and made.learn is not as_it_is:
-                learned[name], told = made.learn(states[name], of_signal(made), jax.random.fold_in(key, _LEARN + i))
+        for i, (name, signal) in enumerate(self.bound.items()):
+            if name in names and signal.learn is not as_it_is:
+                learned[name], told = signal.learn(states[name], of_signal(signal), jax.random.fold_in(key, _LEARN + i))
                 metrics |= {f"{metric}/{name}": value for metric, value in told.items()}
         return learned, metrics
 
     def _seen(self, rollout: Rollout) -> Callable[[RewardSignal], Any]:
         """Make the function that returns what a signal sees: the rollout or its transitions."""
-        decisions = cache(lambda: transitions(rollout))  # where nobody asks, tracing them would cost start-up time
+        decisions = cache(lambda: transitions(rollout))  # lazy, since tracing unused ones costs start-up time
         return lambda made: rollout if made.of_rollout else self._shown(made, decisions())
 
     def _shown(self, made: RewardSignal, found: Transitions) -> Transitions:
@@ -166,8 +166,8 @@ def bind(spec: BehaviorSpec, settings: BehaviorSettings, sent: Callable[[Action]
 def bind_off_policy(spec: BehaviorSpec, settings: BehaviorSettings) -> Signals:
     """Make the signals for learning from a replay. Raises SettingsError for a signal that looks at whole rollouts."""
     signals = bind(spec, settings)
-    for name, made in signals.bound.items():
-        if made.of_rollout and made.replayed is None:
+    for name, signal in signals.bound.items():
+        if signal.of_rollout and signal.replayed is None:
             raise SettingsError(
                 f"reward_signals.{name}: it looks at whole rollouts, and {settings.trainer_type} learns from single "
                 "transitions: write it with `transitions`, or train with ppo",

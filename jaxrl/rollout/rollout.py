@@ -41,7 +41,7 @@ class Rollout(NamedTuple):
     truncated: jax.Array  # bool, interrupted: the next state of the row is its true last observation
     left: jax.Array  # bool, the member ended and its team goes on
     cut: jax.Array  # bool, the segment reached time_horizon
-    between: EverySecond | tuple[()] = ()  # states in which nobody acts, known by their index
+    between: EverySecond | tuple[()] = ()  # states in which no member acts, known by their index
 
 
 def masked(rollout: Rollout) -> Rollout:

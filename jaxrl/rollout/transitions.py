@@ -40,9 +40,9 @@ def transitions(rollout: Rollout) -> Transitions:
     decision, or the last of an interrupted episode. For a member that left while its team lives on the episode is over:
     rewards of its team without it are no transitions of its own.
     """
-    after, over, seen = outcome(rollout)
+    next_state, over, seen = outcome(rollout)
     _, rows, members = rollout.acted.shape
-    there = after, jnp.arange(rows)[:, None], jnp.arange(members)
+    there = next_state, jnp.arange(rows)[:, None], jnp.arange(members)
     return Transitions(
         obs=rollout.obs,
         carry=rollout.carry,

@@ -86,7 +86,7 @@ class Episodes:
         self._paid = np.zeros((0, 0), np.float64)  # [B, A], individual rewards of this message
         # Places whose decisions this message has rewarded, members of a row then, and their rewards.
         self._rewarded: list[tuple[Places, int, np.ndarray]] = []
-        self._newest: dict[tuple[int, int], float] = {}  # group rewards of this message by slot, once somebody asks
+        self._newest: dict[tuple[int, int], float] = {}  # group rewards of this message by slot, computed when needed
         self._over: list[tuple[int, float, list[float], int]] = []  # row, own reward, records and place in them
         self._moved: list[tuple[tuple[int, int], SoFar]] = []  # moved into another slot with this message
         self._teams = TeamReturns[tuple[int, int], Team](self._received)  # members are slots
@@ -122,11 +122,11 @@ class Episodes:
         self.lengths[slot] = 0 if so_far is None else so_far.length
         self._mates[slot] = 0.0 if so_far is None else so_far.mates
         self._asked.append(slot)
-        own, group = reward if so_far is None else (so_far.undecided, 0.0)
+        individual, group = reward if so_far is None else (so_far.undecided, 0.0)
         if so_far is not None:
             self._moved.append((slot, so_far))
-        if own:
-            self._undecided[slot] = own
+        if individual:
+            self._undecided[slot] = individual
         founds = self._join(slot, source, group_id, kind, brought=0.0 if so_far is None else float(so_far.rewards[1]))
         if group and founds:  # older members of a team receive its group reward themselves
             team = source.team(group_id)
@@ -225,11 +225,11 @@ class Episodes:
         """
         if self._open.shape[1] > 1 and (self._over or self._moved or np.count_nonzero(self._paid)):
             earned = self._paid.sum(-1)
-            for row, own, _, _ in self._over:
-                earned[row] += own
+            for row, individual, _, _ in self._over:
+                earned[row] += individual
             self._mates += np.where(self._open, earned[:, None] - self._paid, 0.0)
-            for row, own, mates, place in self._over:
-                mates[place] += float(earned[row]) - own
+            for row, individual, mates, place in self._over:
+                mates[place] += float(earned[row]) - individual
             for slot, so_far in self._moved:
                 self._mates[slot] += float(earned[so_far.row]) - so_far.paid
         for slot, source, group_id, kind in self._joining:

@@ -122,13 +122,13 @@ class RowArrays:
         for number, kind in enumerate(self._kinds):
             gone = places[np.isin(places % len(self._place), kind.columns)]
             if len(gone):
-                how, rewards = np.full(len(gone), Gone.DROPPED), np.zeros((len(gone), 2), np.float32)
-                self.depart(number, gone, how, rewards, self.newest(number, gone))
+                reasons, rewards = np.full(len(gone), Gone.DROPPED), np.zeros((len(gone), 2), np.float32)
+                self.depart(number, gone, reasons, rewards, self.newest(number, gone))
 
     def newest(self, kind: int, places: Places) -> tuple[np.ndarray, ...]:
         """Return the observations of members [N] of a kind when they last asked, [N, *shape] by sensor."""
-        own = self.own(kind, places)
-        return tuple(table[own] for table in self._kinds[kind].newest)
+        kind_places = self.own(kind, places)
+        return tuple(table[kind_places] for table in self._kinds[kind].newest)
 
     def close(self) -> np.ndarray:
         """Report the endings of all members that left a row whose last member has gone with this message.
@@ -162,11 +162,11 @@ class RowArrays:
 
         Returns the places [K] of these, and their own and group rewards, float32 [K, 2].
         """
-        here, mine, own = self._by_place, self._kinds[kind], self.own(kind, places)
+        here, mine, kind_places = self._by_place, self._kinds[kind], self.own(kind, places)
         here.deciding[places] = True
-        mine.masks[own] = deciding.action_mask
+        mine.masks[kind_places] = deciding.action_mask
         for table, obs in zip(mine.newest, deciding.obs, strict=True):
-            table[own] = obs
+            table[kind_places] = obs
         # The reward in an agent's first request belongs to no decision of its own and is left out, as in ML-Agents.
         old = places[again]
         rewards = reward_columns(deciding.reward, deciding.group_reward)[again]

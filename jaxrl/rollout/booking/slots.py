@@ -202,7 +202,7 @@ class Slots:
         return len(living) - len(before) if agents is None else len(living.keys() & (set(agents) - set(before)))
 
     def lose(self, loss: Loss, behavior: str | None = None) -> int:
-        """`discard` the agents of a lost process or copy, or those of one behavior among them. Returns their number."""
+        """Apply `discard` to the agents of a lost process or copy, or of one behavior. Returns their number."""
         lost = 0
         for source in self._occupants.sources():
             name = source.behavior_id.partition("?")[0]
@@ -331,8 +331,8 @@ class Slots:
         for _, agent, home in moved:
             self._occupants.remove(source, agent)
             self._moving[source, agent] = self._episodes.leave((home.row, home.member)), home
-        how, obs = np.full(len(moved), Gone.MOVED), tuple(sensor[index] for sensor in deciding.obs)
-        self._arrays.depart(self._kind(source), places, how, rewards, obs)
+        reasons, obs = np.full(len(moved), Gone.MOVED), tuple(sensor[index] for sensor in deciding.obs)
+        self._arrays.depart(self._kind(source), places, reasons, rewards, obs)
         return len(moved)
 
     def _end(self, source: Source, ended: TerminalSteps) -> EpisodeRecords:
@@ -346,8 +346,8 @@ class Slots:
             return NO_EPISODES._replace(undecided=unknown)
         places = places_of([home for home in homes if home is not None], self.members)
         rewards = reward_columns(ended.reward, ended.group_reward)[index]
-        how = np.where(ended.truncated[index], Gone.TRUNCATED, Gone.TERMINATED)
-        self._arrays.depart(self._kind(source), places, how, rewards, tuple(obs[index] for obs in ended.obs))
+        reasons = np.where(ended.truncated[index], Gone.TRUNCATED, Gone.TERMINATED)
+        self._arrays.depart(self._kind(source), places, reasons, rewards, tuple(obs[index] for obs in ended.obs))
         self._cached.pop(source, None)
         records = self._episodes.end(places, ended, index, kind=self._kind(source), worker=source.worker)
         return records._replace(undecided=records.undecided + unknown)

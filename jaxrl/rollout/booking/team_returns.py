@@ -89,7 +89,7 @@ class TeamReturns(Generic[Member, Team]):
 
     def leave(self, member: Member) -> Team | None:
         """Remove a member that lives on elsewhere, or is lost. Return its team; None: it had none."""
-        if self._before or self._late:  # mostly nobody
+        if self._before or self._late:  # mostly empty
             self._before.pop(member, None)
             self._unsure.pop(member, None)
             self._late.pop(member, None)

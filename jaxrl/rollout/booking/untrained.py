@@ -79,9 +79,9 @@ class UntrainedDecisions:
 
         Returns bool [B, A], None if all are False, and which of the finished decisions were untrained, bool [B, A].
         """
-        told = self.open & (ending != Ending.OPEN)
+        arrived = self.open & (ending != Ending.OPEN)
         finished = self.open & (ended | (ending == Ending.CONTINUES))
-        self.open &= ~told
+        self.open &= ~arrived
         for source, places in decisions.items():
             steps = messages[source]
             mute = {agent for agent, about in steps.infos.items() if not about.get(TRAINING_ENABLED, True)}
@@ -90,7 +90,7 @@ class UntrainedDecisions:
                 at = [i for i, agent in enumerate(steps.deciding.agent_id.tolist()) if agent in mute]
                 self.open.put(places[at], True)
         self._any = bool(self.open.any())
-        return (told if told.any() else None), finished
+        return (arrived if arrived.any() else None), finished
 
 
 def dense(found: Found, spec: ActionSpec, rows: int, columns: np.ndarray) -> tuple[np.ndarray, Action] | None:

@@ -1,1 +1,1 @@
-"""What is stored: the trajectory buffer on the device, and the host's mirror of it."""
+"""The trajectory buffer on the device, and the host's copy of its pages."""

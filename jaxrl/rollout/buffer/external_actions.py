@@ -32,7 +32,7 @@ def replace_actions(
 
     Returns the buffer, and the raw actions [B, A, ...], valid for `members`.
 
-    Raises AssertionError where shapes are not those of the buffer.
+    Raises AssertionError for shapes that do not fit the buffer.
     """
     chex.assert_shape(members, state.open_at.shape)
     chex.assert_tree_shape_prefix(action, state.open_at.shape)

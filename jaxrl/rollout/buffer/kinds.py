@@ -57,23 +57,23 @@ def take(state: KindTrajectories, *begin: Any) -> tuple[tuple[Rollout, ...], Kin
     `begin`: where running episodes begin, for `batch_mode: complete_episodes`.
     """
     take_kind = whole_episodes.take if begin else trajectory.take
-    rollouts, buffers = zip(*(take_kind(own, *begin, *others) for own, others in state.each()), strict=True)
+    rollouts, buffers = zip(*(take_kind(kind, *begin, *others) for kind, others in state.each()), strict=True)
     return rollouts, KindTrajectories(buffers)
 
 
 def rollouts_of(state: KindTrajectories) -> tuple[Rollout, ...]:
     """Return the contents of the buffers as rollouts."""
-    return tuple(rollout_of(own, beside=others) for own, others in state.each())
+    return tuple(rollout_of(kind, beside=others) for kind, others in state.each())
 
 
 def turn(state: KindTrajectories, turning: Any, page: Any) -> KindTrajectories:
     """Apply `trajectory.turn` to each kind."""
-    return KindTrajectories(tuple(trajectory.turn(own, turning, page, *others) for own, others in state.each()))
+    return KindTrajectories(tuple(trajectory.turn(kind, turning, page, *others) for kind, others in state.each()))
 
 
 def turn_whole(state: KindTrajectories, turning: Any, page: Any, begin: Any) -> KindTrajectories:
     """Apply `whole_episodes.turn` to each kind."""
-    return KindTrajectories(tuple(whole_episodes.turn(own, turning, page, begin) for own in state.kinds))
+    return KindTrajectories(tuple(whole_episodes.turn(kind, turning, page, begin) for kind in state.kinds))
 
 
 def leave_out(state: KindTrajectories, members: Sequence[Any]) -> KindTrajectories:
@@ -86,10 +86,10 @@ def resize(
 ) -> KindTrajectories:
     """Apply `repaging.resize` to each kind; `members`: those of each."""
     room = partial(repaging.resize, capacity=capacity, pages=pages, fresh=fresh)
-    return KindTrajectories(tuple(room(own, members=count) for own, count in zip(state.kinds, members, strict=True)))
+    return KindTrajectories(tuple(room(kind, members=count) for kind, count in zip(state.kinds, members, strict=True)))
 
 
 def repage(state: KindTrajectories, pages: Pages, *, capacity: int) -> tuple[KindTrajectories, Pages]:
     """Apply `repaging.repage` to each kind: all are cut alike."""
-    cut = [repaging.repage(own, pages, capacity=capacity, beside=others) for own, others in state.each()]
-    return KindTrajectories(tuple(own for own, _ in cut)), cut[0][1]
+    cut = [repaging.repage(kind, pages, capacity=capacity, beside=others) for kind, others in state.each()]
+    return KindTrajectories(tuple(kind for kind, _ in cut)), cut[0][1]

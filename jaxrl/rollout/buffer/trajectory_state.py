@@ -142,5 +142,5 @@ def _sizes(state: TrajectoryState, size: Any) -> jax.Array:
     Pages are given out in order: other pages below the newest are full.
     """
     capacity, pages, _ = state.shape
-    given = jnp.arange(pages) <= state.page.max()
-    return jnp.where(given, capacity, 0).at[state.page].set(size)
+    in_use = jnp.arange(pages) <= state.page.max()
+    return jnp.where(in_use, capacity, 0).at[state.page].set(size)

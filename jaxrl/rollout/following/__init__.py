@@ -1,1 +1,1 @@
-"""Episodes that somebody follows one by one, on the host. Numpy only."""
+"""Episodes that are followed one by one, on the host. Numpy only."""
