@@ -61,8 +61,8 @@ class Decision(NamedTuple):
 class Counts(NamedTuple):
     """Finished agent decisions that were added to a store: integers, traced or not."""
 
-    fresh: Any  # since the last update
-    total: Any  # in the whole run
+    fresh: Any  # decisions since the last update
+    total: Any  # decisions in the whole run
 
 
 class Storage(NamedTuple):
@@ -93,7 +93,7 @@ class SignalRewards(NamedTuple):
     The loops compute them for every rollout that is stored, before anything is learned from it.
     """
 
-    names: tuple[str, ...]  # of the signals, at least one
+    names: tuple[str, ...]  # names of the signals, at least one
     of: Callable[[TrainState, Rollout], dict[str, jax.Array]]  # strength · reward of each decision, float32 [T, B, A]
 
 

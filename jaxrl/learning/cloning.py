@@ -101,7 +101,7 @@ def bind_cloning(spec: BehaviorSpec, settings: BehaviorSettings, copied: Copied)
     section = settings.behavioral_cloning
     if section is None:
         return None
-    from jaxrl.demonstrations import decisions  # needs the protocol's messages, which a machine of seeds alone may lack
+    from jaxrl.demonstrations import decisions  # imports the protocol, which a machine of seeds may lack
 
     memory = settings.network_settings.memory
     length = 1 if memory is None else memory.sequence_length

@@ -39,7 +39,7 @@ class TeamAttention(nn.Module):
     """Pooled attention outputs of a team. The entries of absent members must be finite."""
 
     embedding: int
-    dtype: str = "float32"  # of the products
+    dtype: str = "float32"  # dtype of the products
 
     def setup(self) -> None:
         if self.embedding % HEADS:

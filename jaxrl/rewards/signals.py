@@ -61,7 +61,7 @@ class Signals(NamedTuple):
         paid = {}
         for name, signal in self.bound.items():
             of_one = signal.replayed if signal.of_rollout else partial(signal.reward, cooperative=False)
-            assert of_one is not None  # `bind_off_policy` has looked
+            assert of_one is not None  # checked by `bind_off_policy`
             paid[name] = of_one(states[name], self._shown(signal, found))
         return paid
 

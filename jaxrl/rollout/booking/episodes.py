@@ -93,7 +93,7 @@ class Episodes:
         self._joining: list[tuple[tuple[int, int], Source, int, int]] = []  # join another team in the same slot
         self._kinds: dict[Team, set[int]] = {}  # kinds of members that a living team has had
         self._last: dict[Team, list[_Last]] = {}  # members that ended with this message
-        self._undecided: dict[tuple[int, int], float] = {}  # values other than 0, as in the next
+        self._undecided: dict[tuple[int, int], float] = {}  # by slot, values of `EpisodeRecords` other than 0
         self._team_undecided: dict[Team, float] = {}
         self.others: list[tuple[int, EpisodeRecords]] = []
         """Records of teams that ended with this message, for kinds other than the one whose `end` was called."""

@@ -41,9 +41,9 @@ class MissingAgents:
     def __init__(self, after: int) -> None:
         self.longest_wait = 0
         self._after = after
-        self._messages: dict[tuple[int, int], int] = {}  # by worker and incarnation
+        self._messages: dict[tuple[int, int], int] = {}  # number by worker and incarnation
         self._seen: dict[tuple[int, int], dict[tuple[str, int], _Seen]] = {}
-        self._over: dict[tuple[int, int], dict[tuple[str, int], int]] = {}  # by agent, its newest request
+        self._over: dict[tuple[int, int], dict[tuple[str, int], int]] = {}  # newest request of interrupted agents
 
     def complete(self, message: EnvMessage) -> EnvMessage:
         """Return the message with endings for agents that have been absent for too long."""

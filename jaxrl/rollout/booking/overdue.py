@@ -72,7 +72,7 @@ class Overdue:
         self._gaps, self._again = 0, 0  # messages between two requests of an agent: sum and number
         # Messages in which agents asked again, by the power of two that the longest of their silences reaches.
         self._returns = np.zeros(_POWERS, np.int64)
-        self._lost = 0  # interrupted agents that were not heard of again
+        self._lost = 0  # interrupted agents that did not come back
         self._interrupted: dict[Source, dict[int, int]] = {}  # by agent id, the message of the last request
 
     def resize(self, rows: int, members: int) -> None:

@@ -41,7 +41,7 @@ class Gone(IntEnum):
     TERMINATED = 1
     TRUNCATED = 2
     MOVED = 3  # lives on in another team
-    DROPPED = 4  # with its source: its open decision is not trained on
+    DROPPED = 4  # lost with its source: its pending decision is not trained on
 
 
 class RowsMessage(NamedTuple):

@@ -80,7 +80,7 @@ class Slots:
         self._cached: dict[Source, tuple[bytes, Places]] = {}  # last deciding ids and groups, and their slots
         self._decisions: dict[Source, Places] = {}  # of this message
         self._moving: dict[tuple[Source, int], tuple[SoFar, Occupant]] = {}  # (source, agent id) between two rows
-        self._moved: list[tuple[Occupant, Occupant]] = []  # from and to, with this message
+        self._moved: list[tuple[Occupant, Occupant]] = []  # old and new slots, with this message
         self._discarded: dict[Source, Collection[int] | None] = {}  # ids; None: all
         self._episodes = Episodes()
         self._arrays = RowArrays(specs)

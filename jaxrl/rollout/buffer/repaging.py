@@ -142,7 +142,7 @@ def resize(state: TrajectoryState, *, capacity: int, pages: int, members: int, f
     rows = old_rows + len(fresh)
     clock = _padded(state.clock, CLOCK, rows, members)
     size, open_at, _, page, _ = clock
-    size[:], page[:] = size[:, :1], page[:, :1]  # they stand in every member
+    size[:], page[:] = size[:, :1], page[:, :1]  # both are repeated for every member
     page[old_rows:] = fresh[:, None]
     open_at[old_rows:] = open_at[:, old_members:] = NO_DECISION
     return TrajectoryState(
