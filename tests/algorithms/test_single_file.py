@@ -1,0 +1,204 @@
+"""examples/single_file: each file learns what the product learns, from equal parameters and the same rollout."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from importlib import util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from team_rollouts import fresh
+
+import jaxrl
+from jaxrl.learning import minibatches
+from jaxrl.rollout.rollout import EverySecond, Rollout
+from jaxrl.types import Action
+
+FOLDER = Path(__file__).parents[2] / "examples" / "single_file"
+STEPS, AREAS = 8, 6
+NETWORKS = {"hidden_units": 8, "num_layers": 2}
+COEFFICIENTS = {"gamma": 0.9, "lambd": 0.8, "epsilon": 0.1, "beta": 0.03, "learning_rate": 0.003}
+
+
+def load(name: str) -> ModuleType:
+    """Import one of the files."""
+    spec = util.spec_from_file_location(f"single_file_{name}", FOLDER / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Episodes:
+    """Random decisions of teams, numpy [T, E, A, ...]: members die, whole teams end or are cut off, others begin."""
+
+    def __init__(self, env: jaxrl.JaxEnv, seed: int, *, everybody: bool) -> None:
+        rng = np.random.default_rng(seed)
+        members, size = env.members, env.spec.action.mask_size
+        lead = (STEPS, AREAS, members)
+        self.acted, self.terminated, self.truncated = (np.zeros(lead, bool) for _ in range(3))
+        alive = self._team(rng, lead[1:], everybody)
+        for t in range(STEPS):
+            self.acted[t] = alive
+            end = rng.choice(3, (AREAS, 1), p=[0.7, 0.15, 0.15])
+            dies = alive & (rng.random(alive.shape) < 0.2) & (not everybody)
+            self.truncated[t] = alive & (end == 2)
+            self.terminated[t] = alive & (end != 2) & (dies | (end == 1))
+            alive = alive & ~self.terminated[t] & ~self.truncated[t]
+            alive = np.where(alive.any(-1, keepdims=True), alive, self._team(rng, lead[1:], everybody))
+        self.ended = self.terminated | self.truncated
+        self.stays = self.acted & ~self.ended
+        self.over = ~self.stays.any(-1, keepdims=True)
+
+        def numbers(*shape: int) -> np.ndarray:
+            return rng.normal(size=(*lead, *shape)).astype(np.float32)
+
+        width = sum(sensor.shape[0] for sensor in env.spec.observations)
+        self.obs, self.next_obs = numbers(width), numbers(width)
+        goes_on = ~self.over[:-1, ..., None]
+        self.next_obs[:-1] = np.where(goes_on, self.obs[1:], self.next_obs[:-1])
+        self.action = rng.integers(0, size, lead).astype(np.int32)
+        self.mask = rng.random((*lead, size)) < 0.7
+        np.put_along_axis(self.mask, self.action[..., None], True, axis=-1)
+        self.log_prob = -np.abs(numbers()) - 0.5
+        self.reward, self.group_reward = (np.where(self.acted, numbers(), 0) for _ in range(2))
+
+    @staticmethod
+    def _team(rng: np.random.Generator, shape: tuple[int, ...], everybody: bool) -> np.ndarray:
+        """Members of new teams, bool [E, A], at least one in each."""
+        return everybody | (rng.random(shape) < 0.7) | (np.arange(shape[1]) == rng.integers(shape[1]))
+
+    def product(self, team_rows: bool) -> Rollout:
+        """Return the product's form: a row is a team or a single agent, with a last observation after each decision."""
+        members = self.acted.shape[-1] if team_rows else 1
+
+        def row(x: np.ndarray) -> np.ndarray:
+            return x.reshape(STEPS, -1, members, *x.shape[3:])
+
+        acted, ended, truncated, stays = map(row, (self.acted, self.ended, self.truncated, self.stays))
+        over = ended & ~stays.any(-1, keepdims=True)
+        idle = np.broadcast_to(~acted.any(-1, keepdims=True), acted.shape)
+        absent = np.broadcast_to(~truncated.any(-1, keepdims=True), acted.shape)
+
+        def states(x: np.ndarray, between: Any = 0, last: Any = 0) -> np.ndarray:
+            x = np.stack([x, np.broadcast_to(between, x.shape)], axis=1).reshape(2 * STEPS, *x.shape[1:])
+            return np.concatenate([x, np.broadcast_to(last, x[:1].shape)]).astype(x.dtype)
+
+        reward, seen_next = row(self.reward), row(self.next_obs)
+        mates = reward.sum(-1, keepdims=True) - reward
+        discrete = states(row(self.action[..., None]))
+        return Rollout(
+            obs=(states(row(self.obs), seen_next, seen_next[-1:]),),
+            carry=(),
+            action_mask=states(row(self.mask)),
+            action=Action(np.zeros((*discrete.shape[:-1], 0), np.float32), discrete),  # type: ignore[arg-type]
+            extras={"log_prob": states(row(self.log_prob[..., None]))},  # type: ignore[dict-item]
+            begin=states(acted & False),
+            present=states(acted, truncated, stays[-1:]),
+            acted=states(acted),
+            waiting=states(idle, absent),
+            reward=states(reward),
+            mates_reward=states(np.where(acted, mates, 0)),
+            group_reward=states(row(self.group_reward)),
+            terminated=states(over & ~truncated),
+            truncated=states(truncated),
+            left=states(ended & ~over),
+            cut=states(acted & False),
+            between=EverySecond(),
+        )
+
+
+def product_of(trainer: str, env: jaxrl.JaxEnv, **hyper: Any) -> jaxrl.Algorithm:
+    """The product at settings that the files have."""
+    numbers = {name: value for name, value in COEFFICIENTS.items() if name != "gamma"}
+    schedules = {f"{name}_schedule": "constant" for name in ("learning_rate", "epsilon", "beta")}
+    settings = jaxrl.make_settings(
+        trainer,
+        network_settings=NETWORKS,
+        reward_signals={"extrinsic": {"gamma": COEFFICIENTS["gamma"], "strength": 0.5}},
+        hyperparameters={"num_epoch": 2, "buffer_size": 4096, **numbers, **schedules, **hyper},
+    )
+    return jaxrl.make_algorithm(env.spec, settings)
+
+
+def orders_of(key: jax.Array, rows: int) -> np.ndarray:
+    """The orders in which the product's update takes the rows of T states, int32 [epochs, rows]; the last has none."""
+    valid = np.arange(rows // STEPS * (STEPS + 1)) < rows
+    keys = jax.random.split(jax.random.split(key)[0], 2)
+    return np.stack([minibatches.shuffle(key, valid)[:rows] for key in keys])  # type: ignore[arg-type]
+
+
+def largest(first: Any, second: Any) -> float:
+    """The largest difference between two trees of the same names."""
+    differences = jax.tree.map(lambda x, y: float(np.abs(np.asarray(x) - np.asarray(y)).max()), first, second)
+    return max(jax.tree.leaves(differences))
+
+
+def renamed(tree: Any, names: dict[str, str]) -> Any:
+    """The parameters of a product's network, params/SCOPE/NAME/..., by the names of the file's modules."""
+    flat = {"/".join(key.key for key in path): x for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]}
+    result: dict[str, Any] = {}
+    for path, x in flat.items():
+        for old, new in names.items():
+            path = path.replace(old, new)
+        *folders, last = path.split("/")
+        place = result
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[last] = x
+    return result
+
+
+NAMES = {"body/": "", "heads/logits": "head", "values": "head"}
+"""Parts of a product's network by their names in the files."""
+
+
+def groups_of(actor: Any, critic: Any) -> dict[str, Any]:
+    """Parameters, or their moments, as the files hold them."""
+    return {"actor": renamed(actor, NAMES), "critic": renamed(critic, NAMES)}
+
+
+def difference_of(state: Any, params: Any, moments: Any) -> float:
+    """The largest difference of parameters and of Adam's means of gradients, which show the scale of a loss."""
+    gradients = state.optimizer.mu
+    return max(
+        largest(params, groups_of(state.policy.params, state.critic)),
+        largest(moments[0].mu, groups_of(gradients["actor"], gradients["critic"])),
+    )
+
+
+@pytest.mark.parametrize("everybody", [False, True], ids=["members die, one minibatch", "all live, minibatches"])
+def test_ppo_learns_what_the_product_learns(everybody: bool) -> None:
+    """Three updates of two epochs; of several minibatches in the product's own order where every agent acts."""
+    ppo, env = load("ppo"), jaxrl.make_environment("jax:simple_spread")
+    count, decisions = 4 if everybody else 1, STEPS * AREAS * env.members
+    product = product_of("ppo", env, batch_size=decisions // count)
+    own = {"areas": AREAS, "steps": STEPS, "epochs": 2, "minibatches": count, "reward_scale": 0.5}
+    learner = ppo.make_learner(env, ppo.Settings(**NETWORKS, **COEFFICIENTS, **own))
+    product_learn, learn = jax.jit(product.learn), jax.jit(partial(ppo.learn, learner))
+    state = fresh(product)
+    params = groups_of(state.policy.params, state.critic)
+    moments = learner.optimizer.init(params)
+    for seed in range(3):
+        data = Episodes(env, seed, everybody=everybody)
+        rollout = ppo.Rollout(
+            obs=data.obs,
+            action_mask=data.mask,
+            action=data.action,
+            log_prob=data.log_prob,
+            acted=data.acted,
+            reward=data.reward + data.group_reward,
+            terminated=data.terminated,
+            truncated=data.truncated,
+            next_obs=data.next_obs,
+        )
+        params, moments = learn(params, moments, rollout, orders_of(state.key, decisions))
+        state, _ = product_learn(state, data.product(team_rows=False))
+        difference = difference_of(state, params, moments)
+        print(f"ppo, update {seed}: largest difference {difference}")
+        assert difference < 1e-6
