@@ -2,10 +2,9 @@
 
     python examples/single_file/ppo.py
 
-Environment and learner are one compiled program, and several seeds learn side by side. From equal parameters and one
-rollout this file learns what `jaxrl.make_ppo` learns; `tests/examples/test_single_file.py` compares the two.
-Only jaxrl has: actions other than one discrete branch, sensors other than vectors, normalised observations, memory,
-several reward signals, schedules, members that pause, checkpoints, ONNX files.
+Environment and learner are one compiled program, and several seeds learn side by side. From equal parameters this file
+learns what `jaxrl.make_ppo` learns: `tests/algorithms/test_single_file.py` compares them. jaxrl has more: actions of
+any kind, images and other sensors, memory, several reward signals, schedules, members that pause, checkpoints, ONNX.
 
 Equations
     λ-return       R_t = r_t + γ [(1 − λ) V(o_{t+1}) + λ R_{t+1}]     Sutton and Barto 2018, eq. 12.18
@@ -30,7 +29,6 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array
 
@@ -48,7 +46,7 @@ class Settings(NamedTuple):
     areas: int = 16  # E
     steps: int = 128  # T
     epochs: int = 4  # passes over a rollout
-    minibatches: int = 12  # of each pass
+    minibatches: int = 12  # of each pass, a divisor of N
     learning_rate: float = 1e-3
     gamma: float = 0.99  # γ
     lambd: float = 0.95  # λ
@@ -136,7 +134,7 @@ class Rollout(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One seed: what learns, and what it plays."""
+    """One seed."""
 
     params: dict[str, Any]  # of "actor" and "critic"
     moments: Any  # of Adam
@@ -239,7 +237,7 @@ def loss(params: Any, learner: Learner, batch: Batch) -> Array:
 
 
 def learn(learner: Learner, params: Any, moments: Any, rollout: Rollout, orders: Array) -> tuple[Any, Any]:
-    """Update parameters and Adam's moments with a rollout; orders, int32 [epochs, N], shuffle its decisions."""
+    """Update parameters and Adam's moments with a rollout; orders, int32 [updates, n], are minibatches of decisions."""
     batch = make_batch(learner, params, rollout)
 
     def minibatch(state: tuple[Any, Any], rows: Array) -> tuple[tuple[Any, Any], None]:
@@ -248,9 +246,7 @@ def learn(learner: Learner, params: Any, moments: Any, rollout: Rollout, orders:
         change, moments = learner.optimizer.update(gradient, moments)
         return (optax.apply_updates(params, change), moments), None
 
-    size = orders.shape[1] // learner.settings.minibatches  # what is left over in an epoch is left out
-    used = orders[:, : size * learner.settings.minibatches]
-    return jax.lax.scan(minibatch, (params, moments), used.reshape(-1, size))[0]
+    return jax.lax.scan(minibatch, (params, moments), orders)[0]
 
 
 # Loop: collect, update, repeat
@@ -273,22 +269,21 @@ def train(learner: Learner, run: Run, updates: int) -> tuple[Run, Array]:
         run, rollout, earned = collect(learner, run, act_key)
         keys = jax.random.split(order_key, learner.settings.epochs)
         orders = jax.vmap(lambda key: jax.random.permutation(key, rollout.reward.size))(keys)
+        orders = orders.reshape(-1, rollout.reward.size // learner.settings.minibatches)
         params, moments = learn(learner, run.params, run.moments, rollout, orders)
         return run._replace(params=params, moments=moments, key=key), earned
 
     return jax.lax.scan(update, run, length=updates)
 
 
-def main(environment: str = "jax:simple_spread", seeds: int = 4, rounds: int = 10, updates: int = 12) -> np.ndarray:
-    """Train several seeds side by side; print and return their mean returns, [rounds, S]."""
+def main(environment: str = "jax:simple_spread", seeds: int = 4, rounds: int = 10, updates: int = 12) -> None:
+    """Train several seeds side by side and print their mean returns."""
     learner = make_learner(jaxrl.make_environment(environment), Settings())
     step = jax.jit(jax.vmap(partial(train, learner, updates=updates)))
-    runs, history = jax.vmap(partial(begin, learner))(jax.random.split(jax.random.key(0), seeds)), []
+    runs = jax.vmap(partial(begin, learner))(jax.random.split(jax.random.key(0), seeds))
     for number in range(1, rounds + 1):
-        runs, earned = step(runs)
-        history.append(np.asarray(earned.mean(-1)))
-        print(f"{number * updates:4} updates, mean return of {seeds} seeds:", *(f"{x:7.2f}" for x in history[-1]))
-    return np.array(history)
+        runs, returns = step(runs)
+        print(f"{number * updates:4} updates, returns of {seeds} seeds:", *(f"{x:7.2f}" for x in returns.mean(-1)))
 
 
 if __name__ == "__main__":
