@@ -172,7 +172,7 @@ class Run(NamedTuple):
 
 
 def collect(learner: Learner, run: Run, key: Array) -> tuple[Run, Rollout, Array]:
-    """Make T decisions in each area; return also the mean return of teams whose episode ended. The key is consumed."""
+    """Make T decisions in each area; return also what teams have earned so far, [T, E, 1]. The key is consumed."""
 
     def decide(run: Run, key: Array) -> tuple[Run, tuple[Rollout, Array]]:
         view, obs = run.view, jnp.concatenate(run.view.obs, axis=-1)
@@ -188,7 +188,7 @@ def collect(learner: Learner, run: Run, key: Array) -> tuple[Run, Rollout, Array
         return run._replace(areas=areas, view=new_view, earned=jnp.where(over, 0.0, earned)), (decision, earned)
 
     run, (rollout, earned) = jax.lax.scan(decide, run, jax.random.split(key, learner.settings.steps))
-    return run, rollout, masked_mean(earned, rollout.over)
+    return run, rollout, earned
 
 
 def masked_mean(x: Array, mask: Array, axis: int | None = None) -> Array:
@@ -271,18 +271,19 @@ def begin(learner: Learner, key: Array) -> Run:
 
 
 def train(learner: Learner, run: Run, updates: int) -> tuple[Run, Array]:
-    """Make some updates; return also the mean return of the teams that ended before each, [updates]."""
+    """Collect and update some times; return also the mean return of the teams that ended."""
 
-    def update(run: Run, _: None) -> tuple[Run, Array]:
+    def update(run: Run, _: None) -> tuple[Run, tuple[Array, Array]]:
         act_key, order_key, key = jax.random.split(run.key, 3)
         run, rollout, earned = collect(learner, run, act_key)
         keys = jax.random.split(order_key, learner.settings.epochs)
         orders = jax.vmap(lambda key: jax.random.permutation(key, rollout.over.size))(keys)  # [epochs, N]
         orders = orders.reshape(-1, rollout.over.size // learner.settings.minibatches)
         params, moments = learn(learner, run.params, run.moments, rollout, orders)
-        return run._replace(params=params, moments=moments, key=key), earned
+        return run._replace(params=params, moments=moments, key=key), (earned, rollout.over)
 
-    return jax.lax.scan(update, run, length=updates)
+    run, (earned, ended) = jax.lax.scan(update, run, length=updates)
+    return run, masked_mean(earned, ended)
 
 
 def main(environment: str = "jax:dungeon_escape", seeds: int = 4, rounds: int = 10, updates: int = 12) -> None:
@@ -292,7 +293,7 @@ def main(environment: str = "jax:dungeon_escape", seeds: int = 4, rounds: int = 
     runs = jax.vmap(partial(begin, learner))(jax.random.split(jax.random.key(0), seeds))
     for number in range(1, rounds + 1):
         runs, returns = step(runs)
-        print(f"{number * updates:4} updates, returns of {seeds} seeds:", *(f"{x:7.2f}" for x in returns.mean(-1)))
+        print(f"{number * updates:4} updates, returns of {seeds} seeds:", *(f"{x:7.2f}" for x in returns))
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def observe(view: jaxrl.TeamView) -> Array:
 
 
 def collect(learner: Learner, run: Run, key: Array) -> tuple[Run, Rollout, Array]:
-    """Make T decisions in each area; return also the mean return of agents that ended. The key is consumed."""
+    """Make T decisions in each area; return also what agents have earned so far, [T, E, A]. The key is consumed."""
 
     def decide(run: Run, key: Array) -> tuple[Run, tuple[Rollout, Array]]:
         obs, mask = observe(run.view), run.view.action_mask
@@ -174,7 +174,7 @@ def collect(learner: Learner, run: Run, key: Array) -> tuple[Run, Rollout, Array
         return run._replace(areas=areas, view=view, earned=left), (decision, earned)
 
     run, (rollout, earned) = jax.lax.scan(decide, run, jax.random.split(key, learner.settings.steps))
-    return run, rollout, masked_mean(earned, rollout.terminated | rollout.truncated)
+    return run, rollout, earned
 
 
 # Returns and advantages
@@ -262,18 +262,19 @@ def begin(learner: Learner, key: Array) -> Run:
 
 
 def train(learner: Learner, run: Run, updates: int) -> tuple[Run, Array]:
-    """Make some updates; return also the mean return of the agents that ended before each, [updates]."""
+    """Collect and update some times; return also the mean return of the agents that ended."""
 
-    def update(run: Run, _: None) -> tuple[Run, Array]:
+    def update(run: Run, _: None) -> tuple[Run, tuple[Array, Array]]:
         act_key, order_key, key = jax.random.split(run.key, 3)
         run, rollout, earned = collect(learner, run, act_key)
         keys = jax.random.split(order_key, learner.settings.epochs)
         orders = jax.vmap(lambda key: jax.random.permutation(key, rollout.reward.size))(keys)
         orders = orders.reshape(-1, rollout.reward.size // learner.settings.minibatches)
         params, moments = learn(learner, run.params, run.moments, rollout, orders)
-        return run._replace(params=params, moments=moments, key=key), earned
+        return run._replace(params=params, moments=moments, key=key), (earned, rollout.terminated | rollout.truncated)
 
-    return jax.lax.scan(update, run, length=updates)
+    run, (earned, ended) = jax.lax.scan(update, run, length=updates)
+    return run, masked_mean(earned, ended)
 
 
 def main(environment: str = "jax:simple_spread", seeds: int = 4, rounds: int = 10, updates: int = 12) -> None:
@@ -283,7 +284,7 @@ def main(environment: str = "jax:simple_spread", seeds: int = 4, rounds: int = 1
     runs = jax.vmap(partial(begin, learner))(jax.random.split(jax.random.key(0), seeds))
     for number in range(1, rounds + 1):
         runs, returns = step(runs)
-        print(f"{number * updates:4} updates, returns of {seeds} seeds:", *(f"{x:7.2f}" for x in returns.mean(-1)))
+        print(f"{number * updates:4} updates, returns of {seeds} seeds:", *(f"{x:7.2f}" for x in returns))
 
 
 if __name__ == "__main__":
