@@ -44,13 +44,13 @@ normal = partial(nn.initializers.variance_scaling, mode="fan_in", distribution="
 class Settings(NamedTuple):
     """Hyperparameters."""
 
-    hidden_units: int = 64
+    hidden_units: int = 32
     num_layers: int = 2
     areas: int = 16  # E
     steps: int = 64  # T
     epochs: int = 3  # passes over a rollout
     minibatches: int = 8  # of each pass, a divisor of T·E
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     gamma: float = 0.99  # γ
     lambd: float = 0.95  # λ
     epsilon: float = 0.2  # ε, clip range of ratio and baseline
@@ -286,7 +286,7 @@ def train(learner: Learner, run: Run, updates: int) -> tuple[Run, Array]:
     return run, masked_mean(earned, ended)
 
 
-def main(environment: str = "jax:dungeon_escape", seeds: int = 4, rounds: int = 10, updates: int = 12) -> None:
+def main(environment: str = "jax:dungeon_escape", seeds: int = 4, rounds: int = 6, updates: int = 12) -> None:
     """Train several seeds side by side and print their mean returns."""
     learner = make_learner(jaxrl.make_environment(environment), Settings())
     step = jax.jit(jax.vmap(partial(train, learner, updates=updates)))

@@ -15,7 +15,8 @@ import pytest
 from team_rollouts import fresh
 
 import jaxrl
-from jaxrl.learning import minibatches
+from jaxrl.algorithms.interface import store_rollout
+from jaxrl.learning import minibatches, replay
 from jaxrl.rollout.rollout import EverySecond, Rollout
 from jaxrl.types import Action
 
@@ -62,11 +63,12 @@ class Episodes:
         self.obs, self.next_obs = numbers(width), numbers(width)
         goes_on = ~self.over[:-1, ..., None]
         self.next_obs[:-1] = np.where(goes_on, self.obs[1:], self.next_obs[:-1])
-        self.action = rng.integers(0, size, lead).astype(np.int32)
+        self.continuous = np.tanh(numbers(env.spec.action.continuous_size))
+        self.discrete = rng.integers(0, max(size, 1), (*lead, min(size, 1))).astype(np.int32)
         self.mask = rng.random((*lead, size)) < 0.7
-        np.put_along_axis(self.mask, self.action[..., None], True, axis=-1)
+        np.put_along_axis(self.mask, self.discrete, True, axis=-1)
         self.log_prob = -np.abs(numbers()) - 0.5
-        self.reward, self.group_reward = (np.where(self.acted, numbers(), 0) for _ in range(2))
+        self.reward, self.group_reward = (numbers() * self.acted for _ in range(2))
 
     @staticmethod
     def _team(rng: np.random.Generator, shape: tuple[int, ...], everybody: bool) -> np.ndarray:
@@ -78,7 +80,7 @@ class Episodes:
         arrays = {
             "obs": self.obs,
             "action_mask": self.mask,
-            "action": self.action,
+            "action": self.discrete[..., 0],
             "log_prob": self.log_prob,
             "acted": self.acted,
             "reward": self.reward,
@@ -98,7 +100,7 @@ class Episodes:
         members = self.acted.shape[-1] if team_rows else 1
 
         def row(x: np.ndarray) -> np.ndarray:
-            return x.reshape(STEPS, -1, members, *x.shape[3:])
+            return x.reshape(STEPS, x.shape[1] * x.shape[2] // members, members, *x.shape[3:])
 
         acted, ended, truncated, stays = map(row, (self.acted, self.ended, self.truncated, self.stays))
         over = ended & ~stays.any(-1, keepdims=True)
@@ -106,17 +108,16 @@ class Episodes:
         absent = np.broadcast_to(~truncated.any(-1, keepdims=True), acted.shape)
 
         def states(x: np.ndarray, between: Any = 0, last: Any = 0) -> np.ndarray:
-            x = np.stack([x, np.broadcast_to(between, x.shape)], axis=1).reshape(2 * STEPS, *x.shape[1:])
-            return np.concatenate([x, np.broadcast_to(last, x[:1].shape)]).astype(x.dtype)
+            both = np.stack([x, np.broadcast_to(between, x.shape)], axis=1).reshape(2 * STEPS, *x.shape[1:])
+            return np.concatenate([both, np.broadcast_to(last, x[:1].shape)]).astype(x.dtype)
 
         reward, seen_next = row(self.reward), row(self.next_obs)
         mates = reward.sum(-1, keepdims=True) - reward
-        discrete = states(row(self.action[..., None]))
         return Rollout(
             obs=(states(row(self.obs), seen_next, seen_next[-1:]),),
             carry=(),
             action_mask=states(row(self.mask)),
-            action=Action(np.zeros((*discrete.shape[:-1], 0), np.float32), discrete),  # type: ignore[arg-type]
+            action=Action(states(row(self.continuous)), states(row(self.discrete))),  # type: ignore[arg-type]
             extras={"log_prob": states(row(self.log_prob[..., None]))},  # type: ignore[dict-item]
             begin=states(acted & False),
             present=states(acted, truncated, stays[-1:]),
@@ -135,13 +136,11 @@ class Episodes:
 
 def product_of(trainer: str, env: jaxrl.JaxEnv, **hyper: Any) -> jaxrl.Algorithm:
     """The product at settings that the files have."""
-    numbers = {name: value for name, value in COEFFICIENTS.items() if name != "gamma"}
-    schedules = {f"{name}_schedule": "constant" for name in ("learning_rate", "epsilon", "beta")}
     settings = jaxrl.make_settings(
         trainer,
         network_settings=NETWORKS,
         reward_signals={"extrinsic": {"gamma": COEFFICIENTS["gamma"], "strength": 0.5}},
-        hyperparameters={"num_epoch": 2, "buffer_size": 4096, **numbers, **schedules, **hyper},
+        hyperparameters=hyper,
     )
     return jaxrl.make_algorithm(env.spec, settings)
 
@@ -188,7 +187,7 @@ def groups_of(actor: Any, critic: Any) -> dict[str, Any]:
 
 def without_key_bias(params: Any) -> Any:
     """Leave out the bias of the keys, which adds the same to all scores of a query: its gradient is rounding alone."""
-    if "attention" not in params["critic"]["params"]:
+    if "attention" not in params.get("critic", {"params": ()})["params"]:
         return params
     result = jax.tree.map(np.array, params)
     bias = result["critic"]["params"]["attention"]["qkv"]["bias"]
@@ -196,10 +195,8 @@ def without_key_bias(params: Any) -> Any:
     return result
 
 
-def check(name: str, state: Any, params: Any, moments: Any) -> None:
+def check(name: str, params: Any, expected: Any, moments: Any, gradients: Any) -> None:
     """Compare all parameters, and Adam's means of gradients, in which the scale of a loss shows."""
-    expected = groups_of(state.policy.params, state.critic)
-    gradients = groups_of(state.optimizer.mu["actor"], state.optimizer.mu["critic"])
     of_params = largest(without_key_bias(params), without_key_bias(expected))
     of_gradients = largest(moments[0].mu, gradients) / max(float(np.abs(x).max()) for x in jax.tree.leaves(gradients))
     print(f"{name}: largest difference of parameters {of_params:.1e}, of gradients {of_gradients:.1e} of the largest")
@@ -213,7 +210,10 @@ def compare(name: str, environment: str, *, everybody: bool, **hyper: Any) -> No
     count, team_rows = 4 if everybody else 1, name == "poca"
     decisions = STEPS * AREAS * env.members
     rows = STEPS * AREAS if team_rows else decisions
-    product = product_of(name, env, batch_size=decisions // count, **hyper)
+    numbers = {name: value for name, value in COEFFICIENTS.items() if name != "gamma"}
+    schedules = {f"{name}_schedule": "constant" for name in ("learning_rate", "epsilon", "beta")}
+    sizes = {"num_epoch": 2, "buffer_size": 4096, "batch_size": decisions // count}
+    product = product_of(name, env, **sizes, **numbers, **schedules, **hyper)
     own = {"areas": AREAS, "steps": STEPS, "epochs": 2, "minibatches": count, "reward_scale": 0.5}
     learner = module.make_learner(env, module.Settings(**NETWORKS, **COEFFICIENTS, **own, **hyper))
     product_learn, learn = jax.jit(product.learn), jax.jit(partial(module.learn, learner))
@@ -225,7 +225,9 @@ def compare(name: str, environment: str, *, everybody: bool, **hyper: Any) -> No
         orders = orders_of(state.key, rows).reshape(-1, rows // count)
         params, moments = learn(params, moments, data.rollout(module.Rollout), orders)
         state, _ = product_learn(state, data.product(team_rows))
-        check(f"{name}, update {seed}", state, params, moments)
+        expected = groups_of(state.policy.params, state.critic)
+        gradients = groups_of(state.optimizer.mu["actor"], state.optimizer.mu["critic"])
+        check(f"{name}, update {seed}", params, expected, moments, gradients)
 
 
 @pytest.mark.parametrize("everybody", [False, True], ids=["members die, one minibatch", "all live, minibatches"])
@@ -242,3 +244,78 @@ def test_ppo_learns_what_the_product_learns(everybody: bool) -> None:
 def test_poca_learns_what_the_product_learns(everybody: bool, credit: str) -> None:
     """With both forms of posthumous credit where members die."""
     compare("poca", "jax:dungeon_escape", everybody=everybody, posthumous_credit=credit)
+
+
+def test_sac_learns_what_the_product_learns() -> None:
+    """Three steps from a replay and three more, with the product's own minibatches and noise; and what is held."""
+    sac, env = load("sac"), jaxrl.make_environment("jax:ball3d")
+    decisions, size = STEPS * AREAS, 32
+    numbers = {"learning_rate": 0.003, "tau": 0.1}
+    hyper = {"init_entcoef": 0.3, "steps_per_update": decisions / 3, "batch_size": size, "buffer_size": 4096}
+    product = product_of("sac", env, **numbers, **hyper)
+    own = {"batch_size": size, "replay_size": 3 * decisions, "initial_alpha": 0.3, "reward_scale": 0.5, "gamma": 0.9}
+    learner = sac.make_learner(env, sac.Settings(**NETWORKS, **numbers, **own))
+    put, learn_product, learn = map(
+        jax.jit, (partial(store_rollout, product), product.learn, partial(sac.learn, learner))
+    )
+    train, store = fresh(product), product.storage.init()
+    params = sac_groups(train.policy.params, train.critic, train.own["log_alpha"])
+    target = params.pop("target")
+    state = sac.State(params, target, learner.optimizer.init(params))
+    for seed in range(2):
+        train, store = put(
+            train, store, Episodes(env, seed, everybody=False).product(team_rows=False)._replace(extras={})
+        )
+        key, _ = jax.random.split(train.key)
+        for number in range(3):
+            drawn, noise = jax.random.split(jax.random.fold_in(key, number))
+            batch = product.storage.sample(store, drawn)
+            normal = jax.random.normal(noise, (size, env.spec.action.continuous_size))
+            state = learn(state, transition_of(sac, batch), normal)
+        train, _ = learn_product(train, store)
+        assert int(train.optimizer["policy"].count) == 3 * (seed + 1)
+        expected = sac_groups(train.policy.params, train.critic, train.own["log_alpha"])
+        assert largest(state.target, expected.pop("target")) < 1e-6
+        critic = {"target": train.critic["target"], **train.optimizer["critic"].mu}
+        gradients = sac_groups(train.optimizer["policy"].mu, critic, train.optimizer["entropy"].mu)
+        gradients.pop("target")
+        check(f"sac, update {seed}", state.params, expected, state.moments, gradients)
+
+
+def transition_of(sac: ModuleType, batch: Any) -> Any:
+    """The product's transitions as the file has them."""
+    return sac.Transition(batch.obs[0], batch.action.continuous, batch.reward, batch.discount == 0.0, batch.next_obs[0])
+
+
+def sac_groups(policy: Any, critic: Any, log_alpha: Any) -> dict[str, Any]:
+    """Parameters, or their moments, as the file holds them; the two heads of the policy are one."""
+    heads = policy["params"]["heads"]
+    both = {
+        name: np.concatenate([heads["mean"][name], heads["log_sigma"][name]], axis=-1) for name in ("kernel", "bias")
+    }
+    actor = {"params": {**policy["params"]["body"], "head": both}}
+    critics = {name: renamed(critic[name], NAMES) for name in ("value", "target", "q1", "q2")}
+    return {"actor": actor, "log_alpha": log_alpha["continuous"][0], **critics}
+
+
+def test_sac_holds_what_the_product_holds() -> None:
+    """Transitions of two rollouts in the order of time, where the newest take the place of the oldest."""
+    sac, env = load("sac"), jaxrl.make_environment("jax:ball3d")
+    data = Episodes(env, 0, everybody=False)
+    reward = data.reward + data.group_reward
+    new = sac.Transition(data.obs, data.continuous, reward, data.terminated, data.next_obs)
+    new = jax.tree.map(lambda x: x.reshape(STEPS * AREAS, *x.shape[3:]), new)
+    product = product_of("sac", env, batch_size=8, buffer_size=4096)
+    store = product.storage.add(product.storage.init(), data.product(team_rows=False)._replace(extras={}))
+    held = transition_of(sac, replay.at(store, np.arange(STEPS * AREAS), np.ones(STEPS * AREAS, bool)))
+    seen = ~held.terminated[:, None]
+    assert held.terminated.any() and data.truncated.any()
+    np.testing.assert_array_equal(np.where(seen, held.next_obs, 0), np.where(seen, new.next_obs, 0))
+    for name in ("obs", "action", "reward", "terminated"):
+        np.testing.assert_array_equal(getattr(held, name), getattr(new, name))
+    room = STEPS * AREAS + 5  # the second rollout wraps round
+    empty = sac.Replay(jax.tree.map(lambda x: np.zeros((room, *x.shape[1:]), x.dtype), new), np.int32(0))
+    ring = sac.add(sac.add(jax.tree.map(jax.numpy.asarray, empty), new), jax.tree.map(lambda x: x[::-1], new))
+    places = np.arange(room - 43, room - 43 + room) % room
+    expected = np.concatenate([new.obs, new.obs[::-1]])[-room:]
+    np.testing.assert_array_equal(np.asarray(ring.kept.obs)[places], expected)
