@@ -316,6 +316,6 @@ def test_sac_holds_what_the_product_holds() -> None:
     room = STEPS * AREAS + 5  # the second rollout wraps round
     empty = sac.Replay(jax.tree.map(lambda x: np.zeros((room, *x.shape[1:]), x.dtype), new), np.int32(0))
     ring = sac.add(sac.add(jax.tree.map(jax.numpy.asarray, empty), new), jax.tree.map(lambda x: x[::-1], new))
-    places = np.arange(room - 43, room - 43 + room) % room
+    places = np.arange(2 * STEPS * AREAS)[-room:] % room
     expected = np.concatenate([new.obs, new.obs[::-1]])[-room:]
     np.testing.assert_array_equal(np.asarray(ring.kept.obs)[places], expected)
