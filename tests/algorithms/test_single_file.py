@@ -23,7 +23,7 @@ from jaxrl.types import Action
 FOLDER = Path(__file__).parents[2] / "examples" / "single_file"
 STEPS, AREAS = 8, 6
 NETWORKS = {"hidden_units": 8, "num_layers": 2}
-COEFFICIENTS = {"gamma": 0.9, "lambd": 0.8, "epsilon": 0.1, "beta": 0.03, "learning_rate": 0.003}
+COEFFICIENTS = {"gamma": 0.9, "lambd": 0.8, "epsilon": 0.01, "beta": 0.03, "learning_rate": 0.003}
 
 
 def load(name: str) -> ModuleType:
