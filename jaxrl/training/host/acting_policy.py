@@ -1,7 +1,7 @@
-"""A policy that acts ("actor"): it decides for the agents of one behavior and keeps the streams of what they do.
+"""An acting policy ("actor") decides for the agents of one behavior and stores their trajectories.
 
-Knows no learner, no process and no file. `decide`, the one compiled call per environment result, acts and appends to
-the `PagedBuffer`. Whose policy it is, and who learns from its streams, is a matter of the host loop's routing.
+It knows no learner, process or file. `decide`, the one compiled call per environment message, chooses actions and
+appends to the `PagedBuffer`. The host loop's routing says which agents the policy acts for and who learns from them.
 """
 
 from __future__ import annotations
@@ -29,56 +29,56 @@ from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 
 @dataclass(eq=False)
 class ActingKind:
-    """A policy that acts for agents of one kind, and what its connectors remember of them."""
+    """A policy that acts for the agents of one behavior, and the memory of its connectors."""
 
     name: str
     spec: BehaviorSpec
     algorithm: Algorithm
     programs: ActorPrograms
-    policy: PolicyState  # whoever learns replaces it after each update
-    run_key: list[int]  # two words; with the number of a decision they fix its noise
-    environment: EnvironmentSettings  # what becomes of actions that agents took otherwise
-    most: int | None  # members of this kind in a team, at most; None: any number
-    watch: Watch | None  # is told of each message that was booked, of what it says of this kind
+    policy: PolicyState  # the learner replaces it after each update
+    run_key: list[int]  # two words; together with the number of a decision they fix its noise
+    environment: EnvironmentSettings  # says how to treat actions that the environment took itself
+    most: int | None  # largest number of members of this behavior in a team; None: any number
+    watch: Watch | None  # called with this behavior's rows of each booked message
 
     def __post_init__(self) -> None:
-        self.connected: Any = ()  # what its connectors remember
-        self.known = unseen(self.spec)  # what `recorded` gives before the first message
+        self.connected: Any = ()  # memory of its connectors
+        self.known = unseen(self.spec)  # result of `recorded` before the first message
 
     @property
     def statistics(self) -> Any:
-        """What its connectors have learned of their input, as `PolicyState.connectors`."""
+        """Input statistics that its connectors have learned, as `PolicyState.connectors`."""
         return self.connected.state.shared if self.connected else self.policy.connectors
 
     @property
     def remembers(self) -> bool:
-        """Whether anything comes along with an agent that changes its team."""
+        """Whether memory moves with an agent that changes its team."""
         return bool(self.algorithm.memories) or self.algorithm.connectors is not None
 
     def act_as(self, policy: PolicyState) -> None:
-        """Another policy from now on, with what its own connectors have learned of their input."""
+        """Replace the policy, together with the input statistics of its connectors."""
         self.policy, self.connected = policy, connectors.with_statistics(self.connected, policy.connectors)
 
     def learn_no_more(self) -> None:
-        """What its connectors have learned of their input stays as it is; they need a program of their own for that."""
+        """Freeze the input statistics of its connectors by switching to the program `decide_frozen`."""
         self.programs = self.programs._replace(decide=self.programs.decide_frozen or self.programs.decide)
 
     def forget(self) -> None:
-        """Its connectors remember nobody any more, and keep their statistics."""
+        """Clear the connectors' memory of agents, and keep their statistics."""
         self.policy, self.connected = self.policy.replace(connectors=self.statistics), ()
 
     def connect(self, rows: int, members: int) -> None:
-        """The first agents come: its connectors have so much room."""
+        """Start the connectors with slots for `rows` rows of `members` members, before the first message."""
         if self.algorithm.connectors is not None:
             self.connected = connectors.start(self.algorithm.connectors, self.policy.connectors, (rows, members))
 
     def grow(self, rows: int, members: int) -> None:
-        """There is more room now."""
+        """Resize the connectors' memory to `rows` rows of `members` members."""
         if self.algorithm.connectors is not None:
             self.connected = connectors.resize(self.connected, (rows, members))
 
     def replaced(self, buffer: Any, taken: tuple[np.ndarray, Action] | None) -> Any:
-        """Its buffer, in which open decisions are those that were `taken` otherwise. Raises ExternalActionError."""
+        """Return the buffer with pending actions replaced by `taken`, the environment's. Raises ExternalActionError."""
         replace = self.programs.replace_actions
         if taken is None or (replace is None and self.environment.outside_actions != "train"):
             return buffer
@@ -91,7 +91,7 @@ class ActingKind:
         return buffer
 
     def allocated(self, programs: ActorPrograms, capacity: int, rows: int, members: int) -> Any:
-        """An empty buffer of what is kept of its decisions, with observations as its connectors show them."""
+        """Return an empty buffer for its decisions, with observations as its connectors transform them."""
         algorithm = self.algorithm
         shown = self.spec if algorithm.connectors is None else algorithm.connectors.spec
         sizes = {"capacity": capacity, "rows": rows, "members": members}
@@ -99,7 +99,7 @@ class ActingKind:
 
 
 class ActingPolicy(Collector, ActingKind):
-    """Acts for one behavior and keeps what happens. Arguments as of `Collector` and `ActingKind`."""
+    """Acts for one behavior and stores the trajectories. For arguments see `Collector` and `ActingKind`."""
 
     def __init__(
         self,
@@ -121,10 +121,10 @@ class ActingPolicy(Collector, ActingKind):
     def act(
         self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
     ) -> tuple[dict[Source, Action], list[EpisodeRecords], int]:
-        """Book one message per source; nobody learns from the decisions of agents in `untrained`, ids by source.
+        """Book one message per source; decisions of agents in `untrained` (ids by source) are not learned from.
 
         Returns each source's actions in its agents' order, finished episodes, and how many decisions got their reward.
-        Raises ExternalActionError for what agents cannot have done, or what cannot be learned from.
+        Raises ExternalActionError for actions that agents cannot have taken, or that cannot be learned from.
         """
         ingested, action = self.book(messages, untrained)
         if self.watch is not None:
@@ -133,12 +133,12 @@ class ActingPolicy(Collector, ActingKind):
         return by_source, ingested.episodes, ingested.finished
 
     def begin_anew(self) -> None:
-        """Nothing has been seen yet; only the number of decisions goes on."""
+        """Forget all agents and trajectories; keep only the number of decisions."""
         super().begin_anew()
         self.forget()
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """Newest real observations and action masks, [N, *shape] and [N, M], for checking an exported policy."""
+        """Return the newest real observations [N, *shape] and action masks [N, M], to check an exported policy with."""
         if self.paged is None:
             return self.known
         return self.paged.slots.recorded()
@@ -178,11 +178,11 @@ class ActingPolicy(Collector, ActingKind):
 
 
 def unseen(spec: BehaviorSpec) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """Observations and masks of one agent of which nothing was seen."""
+    """Return zero observations [1, *shape] and an all-true action mask [1, M], used before the first message."""
     zeros = tuple(np.zeros((1, *sensor.shape), sensor.dtype) for sensor in spec.observations)
     return zeros, np.ones((1, spec.action.mask_size), bool)
 
 
 def at(action: Action, places: Places) -> Action:
-    """The actions [N, ...] of those who live at these places, of actions over rows."""
+    """Return the actions [N, ...] of the agents at `places`, from actions over rows."""
     return Action(*(by_place(np.asarray(x)).take(places, axis=0) for x in action))

@@ -1,4 +1,4 @@
-"""A behavior of the host loop as files and console see it: who learns it, and the actor whose streams are learned."""
+"""A behavior of the host loop as files and console see it: its learner, and the actor that collects its data."""
 
 from __future__ import annotations
 
@@ -32,112 +32,112 @@ class Programs(NamedTuple):
 
 
 class Behavior(NamedTuple):
-    """A learner and the actor that it learns from; of a team of several behaviors its part of both."""
+    """A learner and the actor that it learns from; in a team of several behaviors, this behavior's part of both."""
 
     learner: Learner
     actor: ActingPolicy | KindPolicy
-    team: Sequence[Behavior] = ()  # those that it learns together with, itself included
-    exploiters: Sequence[Behavior] = ()  # of its league, which its checkpoints hold
-    main: str | None = None  # of an exploiter: whose checkpoints hold it
+    team: Sequence[Behavior] = ()  # behaviors that learn together, this one included
+    exploiters: Sequence[Behavior] = ()  # exploiters of its league; its checkpoints hold them
+    main: str | None = None  # for an exploiter: the behavior whose checkpoints hold it
 
     @property
     def mates(self) -> list[Behavior]:
-        """The others of its team."""
+        """Other behaviors of its team."""
         return [behavior for behavior in self.team if behavior.name != self.name]
 
     @property
     def name(self) -> str:
-        """Without a team's suffix."""
+        """Behavior name without the team suffix."""
         return self.learner.name
 
     @property
     def spec(self) -> BehaviorSpec:
-        """Observations and actions."""
+        """Specification of its observations and actions."""
         return self.learner.spec
 
     @property
     def settings(self) -> BehaviorSettings:
-        """How it is trained."""
+        """Settings that it is trained with."""
         return self.learner.settings
 
     @property
     def algorithm(self) -> Algorithm:
-        """Of the learner."""
+        """Algorithm of the learner."""
         return self.learner.algorithm
 
     @property
     def training(self) -> bool:
-        """False with inference."""
+        """Whether it learns; False with inference."""
         return self.learner.training
 
     @property
     def state(self) -> TrainState:
-        """Of the learner, with what the actor's connectors have learned of their input."""
+        """Train state of the learner, with the input statistics of the actor's connectors."""
         state, statistics = self.learner.state, self.actor.statistics
         return state if not statistics else state.replace(policy=state.policy.replace(connectors=statistics))
 
     @property
     def collector(self) -> Collector:
-        """What holds the streams that are learned from: its actor, or that of all of its team."""
+        """Collector of the trajectories that it learns from: its actor, or its team's common one."""
         return self.actor.team if isinstance(self.actor, KindPolicy) else self.actor
 
     @property
     def step(self) -> int:
-        """The trainer step: finished agent decisions."""
+        """Trainer step: number of finished agent decisions."""
         return self.learner.step
 
     @property
     def updates(self) -> int:
-        """Updates in this run."""
+        """Number of updates in this run."""
         return self.learner.updates
 
     @property
     def decisions(self) -> int:
-        """Calls of `decide` so far."""
+        """Number of calls of `decide` so far."""
         return self.collector.decisions
 
     @property
     def moment(self) -> tuple[Any, ...]:
-        """Changes whenever a checkpoint would."""
-        return self.step, self.updates, self.decisions, *(of.moment for of in self.exploiters)
+        """Counters that change whenever a checkpoint would."""
+        return self.step, self.updates, self.decisions, *(exploiter.moment for exploiter in self.exploiters)
 
     def restore(self, state: TrainState, *, step: int, decisions: int) -> None:
         """Continue from a checkpoint: parameters, optimiser, normaliser, keys, trainer step and decisions."""
         self.learner.state, self.learner.step = state, step
         self.actor.policy, collector = self.learner.policy, self.collector
-        collector.decisions = max(collector.decisions, decisions)  # of a team, those of whichever kind has most
+        collector.decisions = max(collector.decisions, decisions)  # behaviors of a team share the largest count
 
     def begin_anew(self) -> None:
-        """Nothing has been collected yet, as after `restore` of what a checkpoint of this moment holds."""
+        """Drop all collected data, as if a checkpoint written now had just been restored."""
         state = self.state.replace(step=jnp.int32(min(self.step, LARGEST_STEP)))
         self.learner.begin_anew()
         self.collector.begin_anew()
         self.restore(state, step=self.step, decisions=self.decisions)
 
     def begin_from(self, state: TrainState) -> None:
-        """Start from other weights."""
+        """Replace the learner's state and let the actor follow it."""
         self.learner.state = state
         self.actor.act_as(self.learner.policy)
 
     def renew(self, key: jax.Array, other: TrainState | None) -> None:
-        """Go on with new networks and a new optimizer, or those of `other`; steps and draws go on. Consumes the key."""
+        """Replace networks and optimizer by new ones or by `other`'s; keep step and random key. Consumes the key."""
         fresh = self.learner.fresh_state(key) if other is None else jax.tree.map(jnp.copy, other)
         self.begin_from(fresh.replace(step=self.state.step, key=self.state.key))
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """Newest real observations and action masks, for checking an exported policy."""
+        """Return the newest real observations and action masks, to check an exported policy with."""
         return self.actor.recorded()
 
     def estimates(self) -> dict[str, float]:
-        """What statistics show of values and entropy between two updates."""
+        """Compute the value and entropy metrics that statistics show between two updates."""
         return self.learner.estimates(self.collector)
 
     def act(
         self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
     ) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
-        """Book one message per source; each source's actions in its agents' order, and finished episodes.
+        """Book one message per source; return each source's actions in its agents' order, and finished episodes.
 
-        Not of a team, whose `Team` acts for all.
+        Not for behaviors of a team: their `Team` acts for all.
         """
         assert isinstance(self.actor, ActingPolicy)
         if not self.unfinished():
@@ -149,20 +149,17 @@ class Behavior(NamedTuple):
         return actions, episodes
 
     def count(self, finished: int) -> None:
-        """So many of its decisions were finished, by a message that was decided on.
-
-        The step goes on also when the behavior is done: it counts what was decided, as in ML-Agents.
-        """
+        """Add `finished` decisions to the trainer step, also when the behavior is done (as in ML-Agents)."""
         self.learner.step += finished
         self.learner.tell_ready()
 
     def may_learn(self) -> bool:
-        """Whether the buffer can fill before the run is over: else the update is not compiled ahead."""
+        """Return whether the buffer can fill before the run is over; otherwise no update is compiled ahead."""
         missing = self.collector.keeps - self.collector.held
         return self.settings.count_by == "env_steps" or self.step + missing < self.settings.last_step
 
     def unfinished(self) -> bool:
-        """Whether there is something left to do."""
+        """Return whether there are steps left to train."""
         return self.learner.unfinished()
 
     @property
@@ -171,27 +168,27 @@ class Behavior(NamedTuple):
         return self.learner.stopped
 
     def stop(self) -> None:
-        """Learn no more, as if max_steps were passed."""
+        """Stop learning, as if max_steps were passed."""
         self.learner.stopped = True
 
     def due(self) -> bool:
-        """Return whether enough was collected to learn from or to discard (as ML-Agents, more than asked for)."""
+        """Return whether enough data was collected to learn from or to drop (as ML-Agents, more than asked for)."""
         actor = self.collector
         if self.training and self.settings.count_by == "env_steps":
             return actor.fresh > 0 and (actor.full or actor.env_steps >= self.learner.algorithm.collect_size)
         return actor.full or actor.fresh > actor.keeps
 
     def learn(self) -> dict[str, float]:
-        """What was collected is learned from, or kept for later; the actor goes on with the new policy.
+        """Learn from the collected data, or store it for later; the actor continues with the new policy.
 
-        Returns the metrics of the update, nothing where there was none. Raises DivergedError.
+        Returns the metrics of the update, empty if there was none. Raises DivergedError.
         """
         metrics = self.learner.learn(self.collector)
         self.follow()
         return metrics
 
     def follow(self) -> None:
-        """Actors go on with the policies that learners have, of a team all of them."""
+        """Give the actor its learner's newest policy, for all behaviors of its team."""
         for behavior in self.team or (self,):
             behavior.actor.policy = behavior.learner.policy
 
@@ -208,10 +205,10 @@ def make_behavior(
     areas: int = 1,
     environment: EnvironmentSettings = USUAL,
 ) -> Behavior:
-    """Return a fresh learner and its actor. The key is consumed.
+    """Make a fresh learner and its actor. The key is consumed.
 
-    Of `areas` that step alike, in all workers, each gives its share where `collect_size` counts environment steps.
-    Raises SettingsError where there is no memory for what the algorithm stores.
+    `areas` is the number of areas in all workers: they share `collect_size` where that counts environment steps.
+    Raises SettingsError if the algorithm's store does not fit into memory.
     """
     check_store(name, algorithm, settings)
     learns = ThreadedLearner if settings.threaded and training else Learner

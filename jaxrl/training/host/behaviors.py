@@ -1,4 +1,4 @@
-"""The behaviors of a run as they appear, the policies that agents may follow beside them, and who decides for whom."""
+"""Register the behaviors of a run as they appear, with all policies that agents may follow."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from jaxrl.types import BehaviorSpec, EnvMessage, JaxrlError
 log = logging.getLogger(__name__)
 
 MANY = 8
-"""So many different behaviors are compiled in less time than it takes to wonder."""
+"""Number of different behaviors up to which compiling is so short that it is not announced."""
 
 
 class SpecChangedError(JaxrlError):
-    """One behavior name stands for different observations or actions."""
+    """Agents of one behavior name have different observations or actions."""
 
 
 class Behaviors(dict[str, Behavior]):
-    """Those of a run by name, and all `policies`, which contain them.
+    """Behaviors of a run by name, and all `policies`, which contain them.
 
     Args:
       workers: number of environments.
@@ -65,29 +65,29 @@ class Behaviors(dict[str, Behavior]):
         self.policies = Policies(settings, self._key_of, self, self.make, self.open)
 
     def meet(self, results: Sequence[EnvMessage]) -> bool:
-        """Behaviors that are seen for the first time: learners and weights, those of all before any file is opened.
+        """Register behaviors that are seen for the first time; load all their weights before any file is opened.
 
         Returns whether there were any.
 
         Raises:
-          SettingsError: one is not configured.
-          SpecChangedError: one differs from what was seen under its name.
-          SpecError: one announces sizes that cannot be meant.
-          ConnectorError: a connector does not fit its observations or actions.
-          UnsupportedObservationError: no encoder reads one of its sensors.
+          SettingsError: a behavior is not configured.
+          SpecChangedError: a behavior differs from the one seen before under its name.
+          SpecError: a behavior announces impossible sizes.
+          ConnectorError: a connector does not fit the observations or actions.
+          UnsupportedObservationError: no encoder reads one of the sensors.
           CheckpointError: resume or initialize, and the checkpoint does not fit.
-          KeyboardInterrupt: many take minutes to make, and nothing is under way yet.
+          KeyboardInterrupt: the user interrupted while behaviors were made, which can take minutes.
         """
-        met: dict[str, tuple[BehaviorSpec, str]] = {}
+        new: dict[str, tuple[BehaviorSpec, str]] = {}
         for result in results:
             for behavior_id, spec in result.new_specs.items():
                 name = behavior_name(behavior_id)
                 known = (
-                    self[name].spec if name in self else met[name][0] if name in met else self._gathering.spec_of(name)
+                    self[name].spec if name in self else new[name][0] if name in new else self._gathering.spec_of(name)
                 )
                 if known is None:
                     check_spec(behavior_id, spec)
-                    met[name] = spec, behavior_id
+                    new[name] = spec, behavior_id
                 elif known != spec:
                     changes = spec_differences(spec_to_json(known), spec_to_json(spec), ("there", "here"))
                     raise SpecChangedError(
@@ -95,14 +95,14 @@ class Behaviors(dict[str, Behavior]):
                         f"({'; '.join(changes)}): agents of one behavior have the same ones, in every team: make them "
                         "alike in the environment (in Unity: Behavior Parameters), or give them another behavior name"
                     )
-        self._tell_of_many(met)
-        tell_of_accelerator(spec for spec, _ in met.values())
+        self._tell_of_many(new)
+        tell_of_accelerator(spec for spec, _ in new.values())
         newcomers: dict[str, Behavior] = {}
-        for name, (spec, behavior_id) in met.items():
+        for name, (spec, behavior_id) in new.items():
             with self._interrupt.waiting():
                 newcomers |= self._made(name, spec, behavior_id)
         self._tell_of(results)
-        self._hold(met)
+        self._hold(new)
         self._gathering.miss(len(results))
         for behavior in newcomers.values():
             if behavior.main is None:
@@ -113,7 +113,7 @@ class Behaviors(dict[str, Behavior]):
         return bool(newcomers)
 
     def _tell_of_many(self, met: Mapping[str, tuple[BehaviorSpec, str]]) -> None:
-        """Behaviors that are compiled one by one are told before that begins: it takes minutes."""
+        """Log before compiling if many behaviors are compiled one by one, which takes minutes."""
         alike = {
             (spec, behavior_settings_for(self._settings, name).model_dump_json()) for name, (spec, _) in met.items()
         }
@@ -126,7 +126,7 @@ class Behaviors(dict[str, Behavior]):
             )
 
     def _tell_of(self, results: Sequence[EnvMessage]) -> None:
-        """Say each behavior id once, as mlagents-learn does, before anything else is said about it."""
+        """Log each behavior id once, as mlagents-learn does, before anything else is logged about it."""
         for behavior_id in dict.fromkeys(name for result in results for name in result.new_specs):
             if behavior_id not in self._told:
                 self._told.add(behavior_id)
@@ -134,27 +134,27 @@ class Behaviors(dict[str, Behavior]):
 
     @property
     def saved(self) -> list[Behavior]:
-        """Those with checkpoints of their own: all but exploiters."""
+        """Behaviors with checkpoints of their own: all but exploiters."""
         return [behavior for behavior in self.values() if behavior.main is None]
 
     def decided(self) -> int:
-        """Decisions of all behaviors in the whole run."""
+        """Return the number of decisions of all behaviors in the whole run."""
         return sum(behavior.step for behavior in self.values())
 
     def open(self, behavior: Behavior) -> None:
-        """A behavior begins: its weights and files. Raises CheckpointError."""
+        """Load a behavior's weights and open its files. Raises CheckpointError."""
         self._recorder.load(behavior)
         self._begin(behavior)
 
     def _begin(self, behavior: Behavior) -> None:
-        """Its files."""
+        """Open a behavior's files and register it for updates."""
         self._recorder.open(behavior)
         self._updates.meet(behavior)
 
     def make(
         self, name: str, spec: BehaviorSpec, settings: BehaviorSettings | None = None, behavior_id: str | None = None
     ) -> Behavior:
-        """A learner and its actor, fresh; its settings are those under its name, unless others are given.
+        """Make a fresh learner and its actor, by `settings` or, if None, by those configured under its name.
 
         Raises SettingsError if the behavior is not configured, ConnectorError or UnsupportedObservationError.
         """
@@ -173,7 +173,7 @@ class Behaviors(dict[str, Behavior]):
     def _kind(
         self, name: str, spec: BehaviorSpec, settings: BehaviorSettings | None = None, behavior_id: str | None = None
     ) -> Kind:
-        """What a behavior is made of. Raises as `make`."""
+        """Return the parts that a behavior is made from. Raises as `make`."""
         settings = settings or behavior_settings_for(self._settings, name)
         chain = make_chain(spec, settings.connectors, behavior_id or name)
         check_observations(spec if chain is None else chain.spec, settings.network_settings, behavior_id or name)
@@ -182,30 +182,29 @@ class Behaviors(dict[str, Behavior]):
         return Kind(spec, settings, algorithm, programs, self._key_of(name))
 
     def _made(self, name: str, spec: BehaviorSpec, behavior_id: str) -> dict[str, Behavior]:
-        """A behavior that was met, by name; none, or several: of a league, or of a team that learns together.
+        """Make a newly registered behavior, by name, with its league's exploiters or its complete team.
 
-        Raises as `make`.
-
-        Where nobody learns, behaviors of a team act each for itself.
+        Returns nothing while other behaviors of its team are missing. With inference, behaviors of a team act
+        independently. Raises as `make`.
         """
         settings = behavior_settings_for(self._settings, name)
         team, league = settings.team, None if settings.self_play is None else settings.self_play.league
         if team is None or not self._training:
-            made = self.make(name, spec, behavior_id=behavior_id)
-            places = range(1, 1 + league.exploiters) if league is not None and self._training else ()
+            behavior = self.make(name, spec, behavior_id=behavior_id)
+            numbers = range(1, 1 + league.exploiters) if league is not None and self._training else ()
             exploiters = [
-                self.make(exploiter_name(name, place), spec, settings)._replace(main=name) for place in places
+                self.make(exploiter_name(name, number), spec, settings)._replace(main=name) for number in numbers
             ]
-            return {of.name: of for of in (made._replace(exploiters=exploiters), *exploiters)}
+            return {member.name: member for member in (behavior._replace(exploiters=exploiters), *exploiters)}
         kinds = self._gathering.add(team, name, self._kind(name, spec, behavior_id=behavior_id))
         if kinds is None:
             return {}
-        made = make_team_of(team, kinds, areas=self._areas, environment=self._settings.env_settings)
-        self.policies.gather(team, made)
-        return {behavior.name: behavior for behavior in made.behaviors}
+        whole = make_team_of(team, kinds, areas=self._areas, environment=self._settings.env_settings)
+        self.policies.gather(team, whole)
+        return {behavior.name: behavior for behavior in whole.behaviors}
 
     def _hold(self, names: Iterable[str]) -> None:
-        """Of these behaviors, those whose team is not complete act as they begin. Raises CheckpointError."""
+        """Let behaviors whose team is not complete act with their initial policy. Raises CheckpointError."""
         for name in names:
             kind = self._gathering.waits(name)
             if kind is not None:
@@ -213,7 +212,7 @@ class Behaviors(dict[str, Behavior]):
                 self.policies.hold(name, kind, self._recorder.first_policy(name, fresh, kind.spec, kind.settings))
 
     def _alike(self, spec: BehaviorSpec, settings: BehaviorSettings) -> tuple[Algorithm, Programs]:
-        """Algorithm and programs, which behaviors of the same observations, actions and settings share."""
+        """Return algorithm and programs, shared by behaviors of equal observations, actions and settings."""
         alike = spec, settings.model_dump_json()
         if alike not in self._programs:
             algorithm = ALGORITHMS[settings.trainer_type](spec, settings)
@@ -223,7 +222,7 @@ class Behaviors(dict[str, Behavior]):
 
 
 def tell_of_accelerator(specs: Iterable[BehaviorSpec]) -> None:
-    """Without images waiting for an accelerator costs more than it saves, on an H200 1 ms a message."""
+    """Log that the CPU is faster if an accelerator is used and no behavior sees images."""
     seen = [len(sensor.shape) for spec in specs for sensor in spec.observations]
     if mesh.on_accelerator() and seen and 3 not in seen:
         log.info(

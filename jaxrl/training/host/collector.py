@@ -1,8 +1,7 @@
-"""What is collected by who acts: streams in a `PagedBuffer`, how much of them is finished, one call per message.
+"""Collect trajectories in a `PagedBuffer` while acting, and count the finished decisions.
 
-A behavior's `ActingPolicy` acts for agents of one kind, a `TeamPolicy` for teams whose members are of several. Both
-book messages, let the buffer follow, and decide and append in one compiled call. Knows no learner, no process and no
-file.
+An `ActingPolicy` acts for the agents of one behavior, a `TeamPolicy` for teams of several behaviors. Both book
+messages, let the buffer follow, and decide and append in one compiled call. They know no learner, process or file.
 """
 
 from __future__ import annotations
@@ -46,16 +45,16 @@ WAITED = (
 
 
 class Collector(ABC):
-    """Acts and keeps what happens.
+    """Acts, and stores the trajectories.
 
     Args:
-      environment: what becomes of actions that agents took otherwise, and of agents that vanish.
+      environment: says how to treat actions that the environment took itself, and agents that vanish.
     """
 
     def __init__(self, name: str, wanted: Wanted, environment: EnvironmentSettings = USUAL) -> None:
         self.name = name
         self.environment = environment
-        self.paged: PagedBuffer | None = None  # from the first message on, which says for how many agents
+        self.paged: PagedBuffer | None = None  # allocated at the first message, which says for how many agents
         self.decisions = 0  # calls of `decide`; with the run's key they fix the next action noise
         self.finished = 0  # decisions whose reward has arrived, ever
         self.fresh = 0  # decisions whose reward has arrived since the last `taken`
@@ -63,42 +62,42 @@ class Collector(ABC):
         self.env_steps = 0  # of all areas since the last `taken`; the host loop counts them
         self.wanted = wanted
         self._told_of_cut, self._told_of_vanished = False, False
-        self._longest_wait = 0  # messages, of which the log tells
+        self._longest_wait = 0  # in messages; the longest wait that was logged
 
     @property
     def keeps(self) -> int:
-        """Agent decisions that the buffer is to hold, at most where environment steps are counted."""
+        """Agent decisions that the buffer is to hold; an upper limit where environment steps are counted."""
         return self.wanted.keeps if self.paged is None else self.paged.keeps
 
     @property
     def full(self) -> bool:
-        """Whether the buffer has no room for another message, and shall have none."""
+        """Whether the buffer has no room for another message and must not grow."""
         return self.paged is not None and self.paged.full
 
     @property
     def begin(self) -> tuple[np.ndarray, ...]:
-        """What the programs of an update are given beside the buffer: nothing, or where running episodes begin."""
+        """Arguments of the update programs beside the buffer: none, or the beginnings of running episodes."""
         running = None if self.paged is None else self.paged.running
         return () if running is None else (running.begin,)
 
     @property
     def rows(self) -> np.ndarray:
-        """int64 [pages in use], the row that has written each page of the buffer."""
+        """Row that has written each page of the buffer, int64 [pages in use]."""
         assert self.paged is not None
         return self.paged.pages.rows
 
     @property
     def buffer(self) -> Any:
-        """What has been collected, a `TrajectoryState` or `KindTrajectories`; None before the first message."""
+        """Collected data, a `TrajectoryState` or `KindTrajectories`; None before the first message."""
         return None if self.paged is None else self.paged.buffer
 
     def book(
         self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
     ) -> tuple[Ingested, Any]:
-        """One message per source is booked, decided on and appended; nobody learns from agents in `untrained`.
+        """Book one message per source, decide and append; decisions of agents in `untrained` are not learned from.
 
-        Returns what was booked, and the actions over rows, as `_decide` gives them.
-        Raises ExternalActionError for what agents cannot have done, or what cannot be learned from.
+        Returns the booked message, and the actions over rows, as `_decide` returns them.
+        Raises ExternalActionError for actions that agents cannot have taken, or that cannot be learned from.
         """
         paged = self.paged = self.paged or self._buffer_for(messages)
         ingested = paged.slots.ingest(messages, untrained)
@@ -121,41 +120,41 @@ class Collector(ABC):
         return ingested, action
 
     def taken(self, buffer: Any) -> None:
-        """Somebody has learned from the buffer: it goes on as `buffer`, of the same shapes."""
+        """Replace the buffer, after its data was taken for an update, by `buffer` of the same shapes."""
         assert self.paged is not None
         self.paged.taken(buffer)
         self.held -= self.fresh
         self.fresh, self.env_steps = 0, 0
 
     def begin_anew(self) -> None:
-        """Nothing has been seen yet; only the number of decisions goes on."""
+        """Forget all agents and trajectories; keep only the number of decisions."""
         self.paged = None
         self.fresh, self.held, self.env_steps = 0, 0, 0
 
     def discard(self) -> None:
-        """Forget what was collected, as if somebody had learned from it."""
+        """Drop the collected data, as if it had been learned from."""
         assert self.paged is not None
         self.paged.discard()
         self.fresh, self.held, self.env_steps = 0, 0, 0
 
     def lose(self, loss: Loss) -> int:
-        """Drop what the agents of a lost process or copy had begun. Returns their number, one decision each."""
+        """Drop the pending decisions of the agents of a lost worker or copy. Returns their number."""
         return 0 if self.paged is None else self.paged.slots.lose(loss)
 
     def _cut(self, episodes: int, states: int) -> None:
-        """Say once that so many episodes, any number or none, were longer than the states that there is room for."""
+        """Warn once if any of `episodes` (a number, perhaps 0) were longer than the `states` that fit."""
         if episodes and not self._told_of_cut:
             self._told_of_cut = True
             log.warning(CUT, self.name, states)
 
     @abstractmethod
     def _buffer_for(self, messages: Mapping[Source, BehaviorMessage]) -> PagedBuffer:
-        """PagedBuffer for the agents of the first messages; its connectors have as much."""
+        """Make buffer and connectors with room for the agents of the first messages."""
 
     @abstractmethod
     def _grow(self, paged: PagedBuffer) -> None:
-        """Connectors get room for as many rows and members as there are now."""
+        """Resize the connectors to the rows and members that there are now."""
 
     @abstractmethod
     def _decide(self, paged: PagedBuffer, ingested: Ingested) -> Any:
-        """Open decisions are set right; then the one compiled call, which replaces buffer and connectors' memory."""
+        """Correct pending decisions, then run the one compiled call, which replaces buffer and connectors' memory."""

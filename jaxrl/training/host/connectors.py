@@ -1,4 +1,4 @@
-"""Connectors in the host loop: a message of the environments goes through them inside the one compiled `decide`."""
+"""Connectors in the host loop: each message of the environments passes them inside the compiled `decide`."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from jaxrl.types import Action
 
 
 class Connected(NamedTuple):
-    """What the connectors of an actor remember between two messages."""
+    """Memory of an actor's connectors between two messages."""
 
     state: ChainState
-    seen: tuple[Any, ...]  # what each member's newest decision was shown: its dtype [B, A, *shape] of each sensor
+    seen: tuple[Any, ...]  # observations [B, A, *shape] of each member's newest decision, one array per sensor
 
 
 def start(chain: Chain, shared: tuple[Any, ...], lead: tuple[int, int]) -> Connected:
-    """Before the first message, for B rows of A members; arrays of its own, for they are updated in place."""
+    """Return the memory before the first message, for B rows of A members, in new arrays (they are donated)."""
     seen = tuple(jnp.zeros((*lead, *sensor.shape), sensor.dtype) for sensor in chain.spec.observations)
     return Connected(jax.tree.map(jnp.array, chains.start(chain, shared, lead)), seen)
 
 
 def resize(connected: Connected, lead: tuple[int, int]) -> Connected:
-    """Room for more rows and members. Whoever gets a place there begins an episode, which sets it right."""
+    """Return the memory with room for more rows and members; an agent's first episode initializes its slot."""
 
     def room(x: Any) -> jax.Array:
         return jnp.pad(x, [(0, lead[0] - x.shape[0]), (0, lead[1] - x.shape[1])] + [(0, 0)] * (x.ndim - 2))
@@ -42,7 +42,7 @@ def resize(connected: Connected, lead: tuple[int, int]) -> Connected:
 
 
 def with_statistics(connected: Any, shared: tuple[Any, ...]) -> Any:
-    """The same memory beside the statistics of another policy, in arrays of its own; before the first message none."""
+    """Return the memory with another policy's statistics, copied; unchanged if empty (before the first message)."""
     if not connected:
         return connected
     return connected._replace(state=connected.state._replace(shared=jax.tree.map(jnp.array, shared)))
@@ -51,10 +51,10 @@ def with_statistics(connected: Any, shared: tuple[Any, ...]) -> Any:
 def received(
     chain: Chain, connected: Connected, steps: RowsMessage, moved: Moved | None = None
 ) -> tuple[Connected, RowsMessage]:
-    """The message as policy and learner get it, before anybody decides.
+    """Return the message as policy and learner get it, before any decision.
 
-    Final states are shown what they would decide on. Members that are present and do not decide keep what they were
-    shown when they did. What is remembered of members goes with them to another team.
+    Final states pass the connectors as states of a decision would. Members that are present without deciding keep the
+    observations of their newest decision. Members that change their team take their memory along.
     """
     before, deciding, begin = connected.state, jnp.asarray(steps.deciding), jnp.asarray(begins(steps))
     state = before
@@ -67,7 +67,7 @@ def received(
     if moved is not None:
         came = jnp.asarray(moved.origin) >= 0
         theirs = _come_along(chain, before.slots, state.shared, moved, came)
-        slots = jax.tree.map(lambda x, own: where(came, x, own), theirs, state.slots)
+        slots = jax.tree.map(lambda x, old: where(came, x, old), theirs, state.slots)
         state, begin = state._replace(slots=slots), begin & ~came
     state, obs = chains.observed(chain, state, new, deciding, begin)
     seen = tuple(where(deciding, x, old) for x, old in zip(obs, connected.seen, strict=True))
@@ -76,22 +76,22 @@ def received(
 
 
 def _come_along(chain: Chain, slots: Any, shared: Any, moved: Moved, came: jax.Array) -> Any:
-    """What is remembered [B, A, *] of members that have changed their team, with what their last decision earned.
+    """Return the memory [B, A, *] of members that have changed their team, with the reward of their last decision.
 
-    The learner is told of that in their old place, perhaps later: statistics take notice of it then.
+    The learner gets that reward in their old slot, perhaps later, and only then do statistics count it.
     """
     there = ChainState(jax.tree.map(lambda x: of_slots(x, moved.origin), slots), shared)
     return chains.rewarded(chains.frozen(chain), there, jnp.asarray(moved.reward), came)[0].slots
 
 
 def taken(chain: Chain, connected: Connected, mask: Any, raw: Action, action: Action) -> Connected:
-    """Agents did something else than they were sent (M21): it counts as their last action where `mask` [B, A].
+    """Record actions that agents took instead of those sent as their last actions, where `mask` [B, A].
 
-    Call it before the message in which that was told is `received`.
+    Call it before `received` of the message that reports them.
 
     Args:
-      raw: as the policy would have drawn it, [B, A, ...].
-      action: as the environment has it, of a chain without irreversible connectors.
+      raw: actions as the policy would have drawn them, [B, A, ...].
+      action: actions as the environment has them; the chain has no irreversible connectors.
     """
     did = chains.undone(chain, Action(*(jnp.asarray(x) for x in action)))
     state, _ = chains.sent(chain, connected.state, raw, did, jnp.asarray(mask))
@@ -99,7 +99,7 @@ def taken(chain: Chain, connected: Connected, mask: Any, raw: Action, action: Ac
 
 
 def scoring_action(algorithm: Algorithm) -> ScoreAction | None:
-    """`Algorithm.score_action` for actions as the environment has them, behind the connectors; None: there is none."""
+    """Return `Algorithm.score_action` for actions as the environment has them, or None if there is none."""
     chain, score_action = algorithm.connectors, algorithm.score_action
     if chain is None or score_action is None:
         return score_action
@@ -109,7 +109,7 @@ def scoring_action(algorithm: Algorithm) -> ScoreAction | None:
 
 
 def not_scored(name: str, algorithm: Algorithm) -> ExternalActionError:
-    """Why behavior `name` cannot learn from actions that the environment took itself."""
+    """Return the error that says why behavior `name` cannot learn from actions that the environment took itself."""
     chain = algorithm.connectors
     if algorithm.score_action is not None and chain is not None and chain.irreversible:
         why = f"what its connectors do to actions cannot be undone ({', '.join(chain.irreversible)})"
@@ -123,6 +123,6 @@ def not_scored(name: str, algorithm: Algorithm) -> ExternalActionError:
 def sent(
     chain: Chain, connected: Connected, action: Action, to_environment: Action, deciding: Any
 ) -> tuple[Connected, Action]:
-    """What the environments get; raw actions [B, A, ...] and `deciding` [B, A] are noted."""
+    """Return the actions for the environments, and the memory of raw actions [B, A, ...] where `deciding` [B, A]."""
     state, out = chains.sent(chain, connected.state, action, to_environment, jnp.asarray(deciding))
     return connected._replace(state=state), out

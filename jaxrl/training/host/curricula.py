@@ -1,4 +1,4 @@
-"""Lessons in the host loop: what they are measured by, looked at once for each environment result."""
+"""Lessons in the host loop: read their measures once for each environment message, and advance them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from jaxrl.types import Aggregation, EnvMessage
 log = logging.getLogger(__name__)
 
 PATIENCE = 100
-"""Agents' episodes of its behavior after which a statistic that nobody has reported is missed, once."""
+"""Agents' episodes of a behavior after which a statistic that was never reported is warned about, once."""
 
 
 class Curricula:
-    """The lessons of a run, which go on as they are judged; those of an evaluation stay as they are."""
+    """Lessons of a run, which advance by their criteria; in an evaluation they stay as they are."""
 
     def __init__(self, settings: RunSettings, recorder: HostRecorder) -> None:
         self.lessons = recorder.lessons
         self._recorder = recorder
         self._goes_on = not settings.checkpoint_settings.inference
         self._ended: dict[str, int] = {}  # agents' episodes, by behavior
-        self._heard: set[str] = set()  # tags of statistics, those that were missed too
+        self._heard: set[str] = set()  # tags of statistics that were reported, or warned about
         for line in self.lessons.lines():
             log.info("%s", line)
 
@@ -40,12 +40,12 @@ class Curricula:
         reported: Sequence[tuple[str, float]],
         behaviors: Mapping[str, Behavior],
     ) -> list[LessonChange]:
-        """Which parameters go on, after so many results as have arrived together.
+        """Return the parameters that advance to another lesson, after messages that have arrived together.
 
         Args:
-          acted: with the episodes that have ended.
-          over: episodes that somebody follows; their custom metrics are statistics.
-          reported: tags and values that callbacks gave.
+          acted: holds the episodes that have ended.
+          over: episodes that callbacks follow; their custom metrics are statistics.
+          reported: tags and values from callbacks.
         """
         self._recorder.reported(reported)
         if self.lessons.finished or not self._goes_on:

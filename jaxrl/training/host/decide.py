@@ -1,4 +1,4 @@
-"""What an actor compiles: the one call per environment result, and what seldom has to be done beside it."""
+"""Compiled programs of an actor: the one call per environment message, and the rare operations beside it."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class ActorPrograms(NamedTuple):
     """The compiled programs of an actor."""
 
     decide: Callable[..., tuple[Any, Any, Any]]
-    # Seldom. They do the same uncompiled, then as some 200 small programs, which takes seconds.
+    # Rare operations. Uncompiled they give the same results, as some 200 small programs, which take seconds.
     allocate: Callable[..., TrajectoryState] = trajectory.init
     turn: Callable[..., Any] = trajectory.turn
     discard: Callable[..., Any] = lambda buffer: trajectory.take(buffer)[1]
     turn_whole: Callable[..., Any] = whole_episodes.turn  # instead of `turn` where episodes are not cut
     leave_out: Callable[..., Any] = external_actions.leave_out
     decide_frozen: Callable[..., Any] | None = None  # `decide` whose connectors learn nothing; None without connectors
-    replace_actions: Callable[..., tuple[TrajectoryState, Action]] | None = None  # None: it learns from its own alone
-    # By hand, with NumPy.
+    replace_actions: Callable[..., tuple[TrajectoryState, Action]] | None = None  # None: learns only from own actions
+    # On the host, with NumPy.
     resize: Callable[..., Any] = _resize
     repage: Callable[..., Any] = repaging.repage
 
 
 class Acting(NamedTuple):
-    """What a decision is made with that the programs know."""
+    """Static arguments of a decision, bound into the programs."""
 
     algorithm: Algorithm
     time_horizon: int
@@ -55,12 +55,12 @@ def decide(
     connected: Any = (),
     moved: Moved | None = None,
 ) -> tuple[Action, TrajectoryState, Any]:
-    """Choose actions for the new states and append them: the one call per environment result.
+    """Choose actions for the new states and append them, in the one call per environment message.
 
-    `moved`: who has changed its team, with what it remembers; None: nobody, or nothing is remembered.
+    `moved`: agents that have changed their team; None: no agent has, or agents have no memory to move.
 
     Returns:
-      Actions for the environment, dense [B, A, ...], the buffer, and what the connectors remember (`connectors`).
+      Actions for the environment, dense [B, A, ...], the buffer, and the connectors' memory.
     """
     connected, steps = _received(algorithm, connected, steps, moved)
     carry = trajectory.memory(state, steps, _origin(moved))
@@ -80,9 +80,9 @@ def decide_together(
     connected: Sequence[Any],
     moved: Sequence[Moved | None],
 ) -> tuple[tuple[Action, ...], KindTrajectories, tuple[Any, ...]]:
-    """The same for teams of several kinds of members, each with a policy, a buffer and a message of its own.
+    """Run `decide` for teams of several behaviors, each with its own policy, buffer and message.
 
-    `critic_step`: of the `TeamAlgorithm`.
+    `critic_step`: the `TeamAlgorithm`'s.
     """
     algorithms = [kind.algorithm for kind in acting]
     received = [_received(*kind) for kind in zip(algorithms, connected, steps, moved, strict=True)]
@@ -109,7 +109,7 @@ def _origin(moved: Moved | None) -> Any:
 
 
 def _decided(algorithm: Algorithm, policy: PolicyState, steps: RowsMessage, carry: Any, key_data: Any) -> Decision:
-    """What members choose that `carry` is remembered of."""
+    """Return the decisions of members whose recurrent memory is `carry`."""
     return algorithm.act(policy, tuple(o[1] for o in steps.obs), steps.action_mask, carry, noise.typed(key_data))
 
 
@@ -120,14 +120,14 @@ def _remembered(
     steps: Sequence[RowsMessage],
     decided: Sequence[Decision],
 ) -> list[Decision]:
-    """The decisions of all kinds, with what the critic remembers after them."""
+    """Return the decisions of all behaviors with the critic's new memory."""
     doing = [
         made._replace(action=trajectory.standing(state, message.deciding, made.action))
         for made, state, message in zip(decided, states, steps, strict=True)
     ]
     obs, present = [tuple(o[1] for o in message.obs) for message in steps], [message.present[1] for message in steps]
-    after = critic_step(policies, obs, present, doing)
-    return [made._replace(carry=carry) for made, carry in zip(decided, after, strict=True)]
+    carries = critic_step(policies, obs, present, doing)
+    return [made._replace(carry=carry) for made, carry in zip(decided, carries, strict=True)]
 
 
 def _appended(
@@ -139,10 +139,10 @@ def _appended(
     moved: Moved | None,
     rows: Rows | None = None,
 ) -> tuple[Action, TrajectoryState, Any]:
-    """What `decide` returns; `rows` where members of other kinds share them."""
+    """Append the decision and return `decide`'s result; `rows` are given if other behaviors' members share them."""
     algorithm, time_horizon = acting
-    made = (decision.action, decision.extras, decision.carry)
-    state = trajectory.add(state, steps, *made, time_horizon=time_horizon, origin=_origin(moved), rows=rows)
+    fields = (decision.action, decision.extras, decision.carry)
+    state = trajectory.add(state, steps, *fields, time_horizon=time_horizon, origin=_origin(moved), rows=rows)
     if algorithm.connectors is None:
         return decision.sent, state, connected
     connected, sent = connectors.sent(algorithm.connectors, connected, decision.action, decision.sent, steps.deciding)

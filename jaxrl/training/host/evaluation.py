@@ -1,7 +1,7 @@
-"""Episodes that the deterministic policies play beside the training, in one more environment of their own.
+"""Play evaluation episodes with the deterministic policies during a training, in a separate environment.
 
-It is started for the first evaluation and kept; the training's environments wait meanwhile. An episode is that of a
-team, or of an agent without one; every place in the environment plays its share of them (`FairShare`).
+It is started for the first evaluation and stays open; the training's environments wait meanwhile. An episode belongs
+to a team, or to an agent without one; every slot in the environment plays its share of them (`FairShare`).
 """
 
 from __future__ import annotations
@@ -39,36 +39,36 @@ log = logging.getLogger(__name__)
 
 
 class _Played(NamedTuple):
-    """What one episode has brought one behavior."""
+    """Result of one episode for one behavior."""
 
-    returns: list[float]  # of its agents
+    returns: list[float]  # one per agent
     lengths: list[int]
-    group_return: float | None  # None: not of a team
+    group_return: float | None  # None: no team
     cut: bool
 
 
 class _Trial:
-    """One evaluation of the behavior `name`: who plays, and which of its episodes count."""
+    """One evaluation of the behavior `name`: its running episodes, and those that count."""
 
     def __init__(self, name: str, options: EvaluationSettings) -> None:
         self.name, self.options = name, options
         self.share = FairShare[Episode](options.episodes)
-        self.played: dict[Episode, _Played] = {}  # that are done
-        self.message = 0  # number of the newest one
-        self.idle = 0  # messages in which no chosen episode went on
-        self.seen = False  # an agent of the behavior
+        self.played: dict[Episode, _Played] = {}  # finished episodes
+        self.message = 0  # number of the newest message
+        self.idle = 0  # messages since a chosen episode was running
+        self.seen = False  # whether an agent of the behavior has come
         self._begun: dict[Episode, int] = {}  # number of the message with which an episode began
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """The environment was reset: nobody lives."""
+        """Forget all running episodes, after a reset of the environment."""
         self.tracker = EpisodeTracker(self.options.seed, observes=False)
         self.share.begin_anew()
         self._begun.clear()
         self.idle = 0
 
     def limited(self, message: EnvMessage, limits: Mapping[str, int | None]) -> EnvMessage:
-        """The message in which agents have been interrupted that ask after so many decisions, by behavior."""
+        """Return the message with agents interrupted that ask beyond their behavior's limit of decisions."""
         steps = dict(message.steps)
         for behavior_id, part in message.steps.items():
             most = limits.get(behavior_id.partition("?")[0])
@@ -102,7 +102,7 @@ class _Trial:
         self.idle = 0 if self.share.running else self.idle + 1
 
     def lost(self, episodes: Sequence[Episode]) -> None:
-        """These broke off with their process, or with their copy of the environment."""
+        """Drop episodes that broke off with a lost worker, or with a lost copy of the environment."""
         for episode in episodes:
             if episode in self.played:
                 self.share.end(episode)
@@ -111,12 +111,12 @@ class _Trial:
 
     @property
     def stuck(self) -> bool:
-        """Whether nothing that counts will begin, or has for long, although something is missing."""
+        """Whether no further episode that counts is expected to begin, although some are missing."""
         patience = self.options.max_length if self.share.has_empty or not self.seen else 1
         return self.idle >= patience
 
     def _done(self, episode: Episode, *, cut: bool, asking: Collection[tuple[str, int]] = ()) -> None:
-        """Note what an episode has brought until now, once. asking: agents whose newest decision is not made yet."""
+        """Store an episode's result so far, once. `asking`: agents whose newest decision is not made yet."""
         if episode in self.played or episode not in self._begun:
             return
         agents = [agent for agent in episode.agents if agent.behavior == self.name]
@@ -134,20 +134,20 @@ class _Trial:
 
     @property
     def counted(self) -> list[_Played]:
-        """What the episodes have brought that count."""
+        """Results of the episodes that count."""
         return [self.played[episode] for episode in self.share.chosen if episode in self.played]
 
     def summary(self) -> dict[str, Summary]:
-        """Means by tag over the agents and teams of the episodes that count; and how many were cut."""
-        own, group, length = EVALUATED
-        collected = StatsAggregator()
-        for one in self.counted:
-            collected.extend(own, one.returns)
-            collected.extend(group, () if one.group_return is None else (one.group_return,))
-            collected.extend(length, one.lengths)
+        """Compute means by tag over agents and teams of the episodes that count, and the number of cut episodes."""
+        return_tag, group_tag, length_tag = EVALUATED
+        statistics = StatsAggregator()
+        for episode in self.counted:
+            statistics.extend(return_tag, episode.returns)
+            statistics.extend(group_tag, () if episode.group_return is None else (episode.group_return,))
+            statistics.extend(length_tag, episode.lengths)
         if self.counted:
-            collected.add(CUT, sum(one.cut for one in self.counted))
-        return collected.take()
+            statistics.add(CUT, sum(episode.cut for episode in self.counted))
+        return statistics.take()
 
 
 class Evaluation:
@@ -159,14 +159,14 @@ class Evaluation:
         self._interrupt = interrupt
         self._policies: dict[str, Frozen] = {}
         self._pool: EnvPool | None = None
-        self._missing: MissingAgents | None = None  # of the episodes that are played now
-        self._absent: set[str] = set()  # behaviors that it does not have: policies that only a mapping hands out
-        self._warned: set[str] = set()  # behaviors of which it was said that episodes are missing
+        self._missing: MissingAgents | None = None  # tracks silent agents of the episodes that are played now
+        self._absent: set[str] = set()  # behaviors without agents in it: policies that only a mapping hands out
+        self._warned: set[str] = set()  # behaviors with a warning that episodes are missing
 
     def due(self, behavior: Behavior, before: int) -> int | None:
-        """The step of the evaluation that is due since the trainer step was `before`, or None.
+        """Return the step of the evaluation that is due since the trainer step was `before`, or None.
 
-        One that is due with the very steps that end the training is played, as a summary is written.
+        An evaluation that is due with the very steps that end the training is played, as a summary is written.
         """
         learned = before <= behavior.settings.last_step and not behavior.stopped
         if not behavior.training or not (learned or behavior.unfinished()) or behavior.name in self._absent:
@@ -176,9 +176,9 @@ class Evaluation:
     def play(
         self, name: str, behaviors: Mapping[str, Behavior], parameters: Mapping[str, ParameterValue]
     ) -> dict[str, Summary]:
-        """Statistics of one behavior, by tag, over as many of its episodes as its settings ask for.
+        """Play as many episodes of a behavior as its settings ask for, and return their statistics by tag.
 
-        Every behavior acts with the policy that it has now; samplers of `parameters` begin with their first draw.
+        Every behavior acts with its present policy; samplers of `parameters` begin with their first draw.
         Raises EnvironmentFailure, as `EnvPool.recv`, and KeyboardInterrupt while it waits.
         """
         options = behaviors[name].settings.evaluation
@@ -195,15 +195,15 @@ class Evaluation:
         return trial.summary()
 
     def close(self) -> None:
-        """End the environment, if there is one."""
+        """Close the environment, if there is one."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
 
     def _begun(self, options: EvaluationSettings, resets: int, parameters: Mapping[str, ParameterValue]) -> EnvPool:
-        """The environment at the beginning of its episodes: the same ones in each evaluation, where it takes a seed.
+        """Reset the environment, with equal seeds in each evaluation if it takes one, and return its pool.
 
-        resets: in this evaluation so far, after which others begin.
+        `resets`: number of resets in this evaluation so far; it changes the seed.
         """
         if self._pool is None:
             self._pool = evaluation_pool(self._settings, options.seed, self._names)
@@ -218,7 +218,7 @@ class Evaluation:
         return self._pool
 
     def _step(self, pool: EnvPool, trial: _Trial, behaviors: Mapping[str, Behavior]) -> None:
-        """Take one message and answer it."""
+        """Receive one message and answer it."""
         with self._interrupt.waiting():
             (result,) = pool.recv()
         for loss in pool.losses():
@@ -237,7 +237,7 @@ class Evaluation:
         pool.send(0, {name: chosen[result.worker][name] for name in asked})
 
     def _notice(self, trial: _Trial) -> None:
-        """Say once of a behavior that it has no agents, or that some of its episodes did not begin."""
+        """Warn once if a behavior has no agents, or if some of its episodes did not begin."""
         name, options = trial.name, trial.options
         if not trial.seen:
             self._absent.add(name)
@@ -261,19 +261,19 @@ class Evaluation:
         if name not in self._policies:
             algorithm = deterministic(behavior.spec, behavior.settings)
             programs = compile_programs(algorithm, behavior.settings.segment_limit).actor
-            given = behavior.spec, behavior.settings, algorithm, programs, behavior.state.policy
-            noise = jax.random.key(0)  # which is never asked for
-            self._policies[name] = frozen(name, *given, noise, behavior.actor.environment)
+            parts = behavior.spec, behavior.settings, algorithm, programs, behavior.state.policy
+            noise = jax.random.key(0)  # never drawn from: the policy is deterministic
+            self._policies[name] = frozen(name, *parts, noise, behavior.actor.environment)
         self._policies[name].actor.policy = behavior.state.policy
         return self._policies[name]
 
 
 def _places(message: EnvMessage, part: Literal["ended", "deciding"]) -> dict[tuple[str, int], int]:
-    """Where each agent stands in this part of its behavior's message, by behavior id and id."""
+    """Return the index of each agent in this part of its behavior's message, by behavior id and agent id."""
     agents = {name: getattr(steps, part).agent_id.tolist() for name, steps in message.steps.items()}
     return {(name, agent): place for name, ids in agents.items() for place, agent in enumerate(ids)}
 
 
 def _end_in(ended: Mapping[tuple[str, int], int], episode: Episode) -> int:
-    """Where an episode ends in the message: as scenes list areas, so that what begins there is found again."""
+    """Return the index in the message at which an episode ends; sorting by it keeps the scene's order of areas."""
     return min(ended.get((agent.behavior_id, agent.agent_id), 0) for agent in episode.agents)

@@ -1,7 +1,7 @@
-"""Exact resume: a run that is stopped at a checkpoint and resumed equals, bit for bit, the one that was never stopped.
+"""Exact resume: a run that is stopped at a checkpoint and resumed equals, bit for bit, a run that was never stopped.
 
-What environments and unfinished buffers hold cannot be saved. So the run that goes on gives it up as well: at a
-checkpoint, right after an update, open episodes are discarded, the environments are seeded anew from what both runs
+The state of environments and unfinished buffers cannot be saved. So an uninterrupted run gives it up as well: at a
+checkpoint, right after an update, open episodes are discarded, the environments are seeded from numbers that both runs
 know, and actors and statistics begin as in a fresh process.
 """
 
@@ -26,37 +26,39 @@ log = logging.getLogger(__name__)
 
 
 class Moment(NamedTuple):
-    """What an exact run goes on from: a checkpoint of each behavior that there was, and the lessons then."""
+    """Point at which an exact run resumes: one checkpoint of each behavior of that time, and the lessons."""
 
     paths: Mapping[str, Path]  # by behavior
     steps: Mapping[str, int]
-    lessons: Mapping[str, Any] | None = None  # a `Lessons.state`; None: it is not noted
+    lessons: Mapping[str, Any] | None = None  # a `Lessons.state`; None: the checkpoints hold none
 
 
 def environment_seeds(run_seed: int, steps: Mapping[str, int], workers: int) -> list[int]:
-    """A seed below 2^31 for each worker, of the run's seed and the trainer step of every behavior with a checkpoint."""
+    """Compute a seed below 2^31 for each worker, from the run's seed and the trainer step of each saved behavior."""
     moment = [number for name in sorted(steps) for number in (zlib.crc32(name.encode()), steps[name])]
     draws = (np.random.SeedSequence([run_seed, worker, *moment]).generate_state(1) for worker in range(workers))
     return [int(draw[0]) >> 1 for draw in draws]
 
 
 def moment_of_run(folder: RunFolder) -> Moment:
-    """The newest moment of which every behavior that there was then has a checkpoint.
+    """Return the newest moment of which every behavior of that time has a checkpoint.
 
-    All are saved at the same moments, one after the other: a run that is killed meanwhile leaves some behaviors with a
-    newer one. Where no checkpoint tells of moments (the run was not exact) these are the newest of each behavior.
+    All behaviors are saved at the same moments, one after the other: a run that is killed meanwhile leaves some
+    behaviors with a newer checkpoint. If no checkpoint holds a moment (the run was not exact), return the newest
+    checkpoint of each behavior.
 
-    Raises CheckpointError where there is no such moment, or all checkpoints of a behavior are damaged.
+    Raises CheckpointError if there is no such moment, or if all checkpoints of a behavior are damaged.
     """
     known = {name: _not_later(folder.behavior(name)) for name in behaviors_of(folder.path)}
-    newest = {name: found[0] for name, found in known.items()}
-    noted = [info.settings[MOMENT] for found in known.values() for _, info in found if MOMENT in info.settings]
+    newest = {name: candidates[0] for name, candidates in known.items()}
+    infos = [info for candidates in known.values() for _, info in candidates]
+    noted = [info.settings[MOMENT] for info in infos if MOMENT in info.settings]
     if not any(MOMENT in info.settings for _, info in newest.values()):
         return _moment(newest)
     whole = []
     for moment in sorted(noted, key=lambda moment: -sum(map(sum, moment.values()))):  # the latest first
-        found = {name: _of_moment(known.get(name, ()), name, moment) for name in moment}
-        saved = {name: item for name, item in found.items() if item is not None}
+        matches = {name: _of_moment(known.get(name, ()), name, moment) for name in moment}
+        saved = {name: item for name, item in matches.items() if item is not None}
         if len(saved) == len(moment):
             whole.append((saved, moment))
     for saved, moment in [item for item in whole if _has_replays(folder, item[0])] or whole:
@@ -79,12 +81,12 @@ _Saved = tuple[Path, CheckpointInfo]
 
 
 def _has_replays(folder: RunFolder, saved: Mapping[str, _Saved]) -> bool:
-    """Whether what algorithms have stored is of this moment too."""
+    """Return whether the replay stores of all behaviors belong to these checkpoints."""
     return all(belongs_to(folder.behavior(name), info) for name, (_, info) in saved.items())
 
 
 def _not_later(folder: Path) -> list[_Saved]:
-    """The checkpoint that a behavior goes on from, and the whole ones before it, newest first."""
+    """Return the checkpoint that a behavior resumes from and the undamaged ones before it, newest first."""
     latest = require_latest(folder)
     found = [(latest, read_info(latest))]
     for item in reversed(checkpoints(folder)):
@@ -98,7 +100,7 @@ def _not_later(folder: Path) -> list[_Saved]:
 
 
 def _of_moment(found: Sequence[_Saved], name: str, moment: Mapping[str, Sequence[int]]) -> _Saved | None:
-    """The one of these checkpoints of behavior `name` that shows it as it was at the moment."""
+    """Return the checkpoint of behavior `name`, among `found`, that was saved at the moment, or None."""
     same = (item for item in found if item[1].settings.get(MOMENT, {}).get(name) == moment[name])
     return next(same, None)
 

@@ -1,4 +1,4 @@
-"""Frozen policies that teams follow in self-play, what each acts with, and the decisions that it has made."""
+"""Frozen policies that teams follow in self-play, with the weights and the number of decisions of each."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from jaxrl.training.host.policies import Frozen, Policies
 
 
 class Weights:
-    """A policy as it was."""
+    """Frozen weights of a policy."""
 
     def __init__(self, policy: PolicyState) -> None:
         self.policy = policy
 
     @cached_property
     def name(self) -> str:
-        """Of the file that keeps it."""
+        """Return the name of the file that stores it."""
         return earlier.pack(self.policy)[0]
 
 
 class Ghosts:
-    """Those of a run, by name. Other weights of one are arrays of the same shapes: nothing is compiled."""
+    """Frozen policies of a run by name. New weights have the same shapes, so that nothing is compiled again."""
 
     def __init__(self, policies: Policies) -> None:
         self._policies = policies
@@ -36,30 +36,30 @@ class Ghosts:
         return name in self._frozen
 
     def add(self, name: str, like: str, weights: Weights, decisions: int = 0) -> None:
-        """A policy of behavior `like`, which has made so many decisions before the run went on."""
+        """Add a frozen policy of behavior `like`, which had made `decisions` decisions before a resume."""
         self._frozen[name] = self._policies.freeze(name, like, weights.policy)
         self._frozen[name].actor.decisions = decisions
         self._acting[name], self._counted[name] = weights, 0
 
     def send(self, name: str, weights: Weights) -> None:
-        """It acts with these from now on."""
+        """Replace the weights that a frozen policy acts with."""
         self._acting[name] = weights
         self._frozen[name].actor.act_as(weights.policy)
 
     def steps(self, name: str) -> int:
-        """Its decisions with their outcome since the last call."""
+        """Return the number of its decisions that got their outcome since the last call."""
         finished = self._frozen[name].actor.finished
         steps, self._counted[name] = finished - self._counted[name], finished
         return steps
 
     def state(self, name: str, kept: Callable[[Weights], str] | None) -> dict[str, Any]:
-        """As plain JSON values; `kept`: what stands for its weights, None where these are the learner's."""
+        """Return its state as JSON values; `kept` names the file of its weights, None if these are the learner's."""
         weights = None if kept is None else kept(self._acting[name])
         return {"weights": weights, "decisions": self._frozen[name].actor.decisions}
 
     def restore(
         self, name: str, like: str, state: Mapping[str, Any] | None, latest: Weights, read: Callable[[str], Weights]
     ) -> None:
-        """As `add`, from a `state` whose weights are `read`; without one, or without weights, with the `latest`."""
+        """Add a frozen policy from a `state` whose weights are `read`; without state or weights, use `latest`."""
         known = state or {"weights": None, "decisions": 0}
         self.add(name, like, latest if known["weights"] is None else read(known["weights"]), known["decisions"])

@@ -1,4 +1,4 @@
-"""Calls the callbacks of a run, in order; what one of them raises becomes one sentence and a traceback in the log."""
+"""Call the callbacks of a run, in order; turn an exception into a one-sentence error with a traceback in the log."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Hooks:
         self.callbacks = list(callbacks)
 
     def wants(self, method: str) -> bool:
-        """Whether anybody overrides the method."""
-        return any(overrides(each, method) for each in self.callbacks)
+        """Return whether any callback overrides the method."""
+        return any(overrides(callbacks, method) for callbacks in self.callbacks)
 
     def call(self, method: str, *arguments: Any) -> None:
-        """Call it on everybody who overrides it. Raises CallbackError for what they raise."""
-        for each in self.callbacks:
-            if overrides(each, method):
-                self._call(each, method, *arguments)
+        """Call the method of each callback that overrides it. Raises CallbackError for any exception."""
+        for callbacks in self.callbacks:
+            if overrides(callbacks, method):
+                self._call(callbacks, method, *arguments)
 
     def assignments(self) -> list[Assignment]:
-        """The mappings of those who have one; asked, they raise CallbackError for what a mapping raises or answers."""
-        return [partial(self._mapped, each) for each in self.callbacks if overrides(each, "policy_mapping")]
+        """Return the policy mappings of all callbacks; they raise CallbackError for exceptions and wrong answers."""
+        return [partial(self._mapped, item) for item in self.callbacks if overrides(item, "policy_mapping")]
 
     def _mapped(self, each: Callbacks, agent: AgentRecord, episode: Episode) -> Follows | None:
         answer = self._call(each, "policy_mapping", agent, episode, episode.worker)
@@ -46,7 +46,7 @@ class Hooks:
     def _call(self, each: Callbacks, method: str, *arguments: Any) -> Any:
         try:
             return getattr(each, method)(*arguments)
-        except JaxrlError:  # of the run itself: says what is wrong
+        except JaxrlError:  # the run's own error, which already says what is wrong
             raise
         except Exception as error:
             log.error("%s.%s raised:", _name(each), method, exc_info=error)
@@ -57,7 +57,7 @@ class Hooks:
 
 
 class MappedBy(Callbacks):
-    """A function `policy_mapping(agent, episode, worker)` given in Python, as callbacks."""
+    """Callbacks made of a Python function `policy_mapping(agent, episode, worker)`."""
 
     def __init__(self, function: Any) -> None:
         self._function = function

@@ -1,9 +1,9 @@
 """Training from demonstrations alone: behavioral cloning without an environment.
 
-One turn is one `Cloning.learn`, as beside a training: `num_epoch` passes over the demonstrations, or
-`samples_per_update` of them. The trainer step counts decisions learned from, each as often as it is; a tenth of the
-episodes is held out, and the same loss of these stands beside that of the others. It ends at max_steps, or when the
-learning rate has fallen to nothing over `steps`.
+One round is one `Cloning.learn`, as in a training with cloning: `num_epoch` passes over the demonstrations, or
+`samples_per_update` of them. The trainer step counts decisions learned from, repetitions included. A tenth of the
+episodes is held out, and their loss is reported too. It ends at max_steps, or when the learning rate has fallen to
+zero over `steps`.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from jaxrl.training.saver import tell_unexportable
 log = logging.getLogger(__name__)
 
 HELD_OUT = 10
-"""One episode in so many is held out, at least one where there are two."""
+"""One episode in `HELD_OUT` is held out, and at least one if there are two."""
 TOGETHER = 1024
-"""Decisions of the held-out loss computed at once, and of the samples that an exported file is compared with."""
+"""Number of decisions in one batch of the held-out loss, and in the samples that check an exported file."""
 
 
 def imitate(settings: RunSettings, demo: str, interrupt: Interrupt, console: Console | None = None) -> None:
-    """One whole run, from settings to a results folder that reads as that of any other.
+    """Run a whole imitation, from settings to a results folder like that of any other run.
 
-    demo: file or folder, in the place of each `demo_path` of the behavior that is demonstrated there.
+    demo: file or folder; replaces each `demo_path` of the demonstrated behavior.
 
-    Raises JaxrlError: whatever the user can mend, before anything is written.
+    Raises JaxrlError for all faults that the user can mend, before anything is written.
     """
     options = settings.checkpoint_settings
     _refuse(settings)
@@ -77,27 +77,27 @@ def imitate(settings: RunSettings, demo: str, interrupt: Interrupt, console: Con
 
 
 class _Study(NamedTuple):
-    """What is learned, and from what."""
+    """The behavior that learns, and the demonstrations that it learns from."""
 
     behavior: Behavior
     cloning: Cloning
     learned: Laid
     held: Laid | None
-    held_at: Callable[[jax.Array], Rows]  # sequences of those that are held out
+    held_at: Callable[[jax.Array], Rows]  # held-out sequences by index
 
 
 def _refuse(settings: RunSettings) -> None:
-    """Raise SettingsError for what has no meaning where nothing is played."""
+    """Raise SettingsError for settings that have no meaning without an environment."""
     options = settings.checkpoint_settings
-    for key, given in (("inference", options.inference), ("exact", options.exact)):
-        if given:
+    for key, value in (("inference", options.inference), ("exact", options.exact)):
+        if value:
             raise SettingsError(f"checkpoint_settings.{key}: got true, expected false: imitation plays no environment")
     if settings.env_settings.seeds > 1:
         raise SettingsError(f"env_settings.seeds: got {settings.env_settings.seeds}, expected 1: imitation trains one")
 
 
 def _shown(settings: BehaviorSettings, demo: str) -> BehaviorSettings:
-    """The settings with these demonstrations, also where they ask for none. Raises SettingsError where none can be."""
+    """Return the settings with these demonstrations, adding behavioral cloning. Raises SettingsError."""
     section = settings.behavioral_cloning or BehavioralCloningSettings(demo_path=demo)
     rate = settings.hyperparameters.learning_rate * section.strength
     if rate <= LEARNING_RATE_MINIMUM:
@@ -111,9 +111,9 @@ def _shown(settings: BehaviorSettings, demo: str) -> BehaviorSettings:
 
 
 def _prepared(name: str, settings: BehaviorSettings, seed: int) -> _Study:
-    """A fresh learner, and the demonstrations. Nothing is written.
+    """Make a fresh learner and read the demonstrations, without writing anything.
 
-    Raises SettingsError where the algorithm cannot be cloned into; DemonstrationError, or UnsupportedObservationError.
+    Raises SettingsError if the algorithm does not support cloning; DemonstrationError, UnsupportedObservationError.
     """
     assert settings.behavioral_cloning is not None
     section = settings.behavioral_cloning
@@ -121,10 +121,10 @@ def _prepared(name: str, settings: BehaviorSettings, seed: int) -> _Study:
     if settings.connectors:
         raise SettingsError(f"behaviors.{name}.connectors: demonstrations hold what connectors are given: remove them")
     check_observations(spec, settings.network_settings, name)
-    # What plays or goes on with the policy needs no demonstrations.
+    # A later run that plays or continues with the policy needs no demonstrations.
     plain = settings.model_copy(update={"behavioral_cloning": None, "threaded": False})
-    given = section.model_dump(exclude_none=True)
-    log.info("%s: behavioral cloning, %s.", name, ", ".join(f"{key} {value}" for key, value in given.items()))
+    options = section.model_dump(exclude_none=True)
+    log.info("%s: behavioral cloning, %s.", name, ", ".join(f"{key} {value}" for key, value in options.items()))
     algorithm = ALGORITHMS[settings.trainer_type](spec, plain)
     if algorithm.copied is None:
         raise SettingsError(f"behaviors.{name}.trainer_type: {settings.trainer_type} does not say `Algorithm.copied`")
@@ -146,7 +146,7 @@ def _prepared(name: str, settings: BehaviorSettings, seed: int) -> _Study:
 
 
 def _held_out_of(found: Demonstration, seed: int) -> np.ndarray:
-    """Which decisions are held out, bool [n]: whole episodes that the seed chooses."""
+    """Return which decisions are held out, bool [n]: those of whole episodes that the seed chooses."""
     ends = found.done | found.last
     episode = np.concatenate([[0], np.cumsum(ends)[:-1]])
     count = int(episode[-1]) + 1
@@ -159,29 +159,29 @@ def _held_out_of(found: Demonstration, seed: int) -> np.ndarray:
 
 
 def _run(study: _Study, recorder: HostRecorder, interrupt: Interrupt) -> None:
-    """Turns until the end; saves on every way out."""
+    """Learn until the end; save on every way out."""
     behavior, cause = study.behavior, None
     recorder.load(behavior)
     elsewhere = recorder.settings.checkpoint_settings.initialize_from or behavior.settings.init_path
     if behavior.step == 0 and not elsewhere:
         behavior.learner.state = _normalised(behavior.state, study.learned)
     recorder.open(behavior)
-    told = {}
+    metrics = {}
     turn, loss = jax.jit(partial(_turn, study.cloning), donate_argnums=0), jax.jit(study.cloning.loss)
     try:
         while behavior.unfinished() and not interrupt.requested and not _faded(study):
             before = behavior.step
             with recorder.timers(nodes.UPDATE_POLICY):
-                told = _learn(behavior, turn, study.cloning.size)
+                metrics = _learn(behavior, turn, study.cloning.size)
             if due(behavior.settings, before, behavior.step).summary is not None:
-                told |= _held_out(study, loss)
-                log.info("%s. Step: %d. %s", behavior.name, behavior.step, _in_words(told))
-            recorder.updated(behavior, told)
+                metrics |= _held_out(study, loss)
+                log.info("%s. Step: %d. %s", behavior.name, behavior.step, _in_words(metrics))
+            recorder.updated(behavior, metrics)
             recorder.acted(behavior, before, [])
             recorder.show_progress([behavior])
-        if told:
-            told |= _held_out(study, loss)
-            log.info("%s: at the end, step %d. %s", behavior.name, behavior.step, _in_words(told))
+        if metrics:
+            metrics |= _held_out(study, loss)
+            log.info("%s: at the end, step %d. %s", behavior.name, behavior.step, _in_words(metrics))
     except Exception as error:
         cause = error
         raise
@@ -190,7 +190,7 @@ def _run(study: _Study, recorder: HostRecorder, interrupt: Interrupt) -> None:
 
 
 def _faded(study: _Study) -> bool:
-    """Whether nothing more is learned, as the learning rate has fallen to nothing."""
+    """Return whether the learning rate has fallen to zero, so that nothing more is learned; log it."""
     behavior, cloning = study.behavior, study.cloning
     rate = cloning.rate(behavior.state.own[CLONING], min(behavior.step + cloning.size, LARGEST_STEP))
     faded = bool(rate <= np.float32(LEARNING_RATE_MINIMUM))
@@ -200,31 +200,31 @@ def _faded(study: _Study) -> bool:
 
 
 def _normalised(state: TrainState, learned: Laid) -> TrainState:
-    """With the statistics of what was demonstrated."""
+    """Return the state with its normalizer filled from the demonstrations."""
     rows = learned.places[learned.places >= 0]
     states = normalizer.update_in_parts(state.policy.normalizer, learned.demonstration.obs, rows)
     return state.replace(policy=state.policy.replace(normalizer=states))
 
 
 def _turn(cloning: Cloning, state: TrainState, step: jax.Array) -> tuple[TrainState, Metrics]:
-    """One turn, after which the trainer step is `step`."""
+    """Run one round of cloning, after which the trainer step is `step`."""
     key, used = jax.random.split(state.key)
     rate = cloning.rate(state.own[CLONING], step)
-    state, told = with_clones(cloning, state.replace(key=key, step=step), used)
-    return state, told | {"learning_rate": rate}
+    state, metrics = with_clones(cloning, state.replace(key=key, step=step), used)
+    return state, metrics | {"learning_rate": rate}
 
 
 def _learn(behavior: Behavior, turn: Callable[..., tuple[TrainState, Metrics]], size: int) -> dict[str, float]:
-    """One turn of the behavior. Raises DivergedError."""
+    """Run one round of cloning for the behavior and return its metrics. Raises DivergedError."""
     learner = behavior.learner
     learner.step += size
     learner.updates += 1
-    learner.state, told = turn(learner.state, jnp.int32(min(learner.step, LARGEST_STEP)))
-    return learner.checked({name: float(value) for name, value in told.items()})
+    learner.state, metrics = turn(learner.state, jnp.int32(min(learner.step, LARGEST_STEP)))
+    return learner.checked({name: float(value) for name, value in metrics.items()})
 
 
 def _held_out(study: _Study, loss: Callable[..., jax.Array]) -> dict[str, float]:
-    """The loss of what is held out, with the same noise each time."""
+    """Compute the loss of the held-out decisions, with the same noise each time."""
     if study.held is None:
         return {}
     policy, (count, length) = study.behavior.state.policy, study.held.places.shape

@@ -1,4 +1,4 @@
-"""From settings to environments that start. No JAX, and no environment: each worker imports its own."""
+"""Start the environments that the settings name. Imports no JAX and no environment: each worker imports its own."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 def launched(settings: RunSettings, interrupt: Interrupt | None = None) -> Iterator[tuple[Interrupt, EnvPool]]:
     """Take over Ctrl-C, claim the run's folder, and start the environments; `EnvPool.ready` waits for them.
 
-    Comes before JAX is imported: a player takes as long to start as the learner. Closes the environments at the end.
-    `interrupt`: of a process that does nothing else; after a signal it then ends there if XLA still compiles. Without
-    one, signals belong to this run while it goes on.
+    Call it before JAX is imported: a player takes as long to start as the learner. Closes the environments at the end.
+    `interrupt`: the one of a process that only runs this; after a signal the process exits even if XLA still compiles.
+    Without it, signals belong to this run while it goes on.
 
     Raises:
       RunFolderError, RunLockedError: the folder cannot be used as asked. Nothing was written or started.
-      SettingsError: there cannot be an environment for the evaluation that is asked for.
-      RecordError: statistics cannot be written where they are asked for.
+      SettingsError: the requested evaluation cannot have an environment.
+      RecordError: statistics cannot be written to the requested place.
       JaxrlError: no such environment, or no such kind of environment.
     """
     options, environment = settings.checkpoint_settings, settings.env_settings
@@ -62,7 +62,7 @@ def launched(settings: RunSettings, interrupt: Interrupt | None = None) -> Itera
 
 
 def make_pool(settings: RunSettings, factory: EnvFactory, workers: int, names: BehaviorNames | None = None) -> EnvPool:
-    """Workers that begin to start, with the time-outs and limits of the settings; `EnvPool.ready` waits for them."""
+    """Begin to start workers, with the time-outs and limits of the settings; `EnvPool.ready` waits for them."""
     environment = settings.env_settings
     return EnvPool(
         factory,
@@ -83,9 +83,9 @@ def make_pool(settings: RunSettings, factory: EnvFactory, workers: int, names: B
 
 
 def evaluation_pool(settings: RunSettings, seed: int, names: BehaviorNames | None = None) -> EnvPool:
-    """Start one more environment, of the number, and so the port and the log, that follows those of the workers.
+    """Start one environment for evaluations; its number, port and log follow those of the workers.
 
-    Nothing of it is shown or filmed. `names` are those of the run. Raises JaxrlError, as `make_factory`.
+    It is neither rendered nor filmed. `names` are those of the run. Raises JaxrlError, as `make_factory`.
     """
     environment = settings.env_settings
     number, quiet = environment.num_envs, {"render": False, "video_every": 0, "seed": seed}
@@ -95,7 +95,7 @@ def evaluation_pool(settings: RunSettings, seed: int, names: BehaviorNames | Non
 
 
 def check_evaluation(settings: RunSettings) -> None:
-    """Raise SettingsError where there cannot be one more environment for evaluation episodes."""
+    """Raise SettingsError if a requested evaluation cannot have its own environment."""
     options = settings.env_settings
     asked = [path for path, behavior in settings.every_behavior() if behavior.evaluation is not None]
     if not asked or settings.checkpoint_settings.inference:
@@ -133,7 +133,7 @@ def _log_folder(folder: RunFolder, *, kept: bool) -> Iterator[Path]:
 
 
 def make_factory(settings: RunSettings, log_folder: str) -> EnvFactory:
-    """A function worker → HostEnv for `EnvPool`, of the simulator that `env_settings.env_path` names.
+    """Return a function worker → HostEnv for `EnvPool`, of the simulator that `env_settings.env_path` names.
 
     Raises JaxrlError: no such environment, or no such kind of environment.
     """

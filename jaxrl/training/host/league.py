@@ -1,8 +1,8 @@
-"""Exploiters in the host loop: learners beside a main agent, which learn to beat it and nothing else.
+"""Exploiters in the host loop: learners that only learn to beat a main agent.
 
-The rules are those of `self_play/league.py`. A league of N is N workers: in the first the main agent plays as without
-a league, in each of the others one exploiter. It learns on the side that the main agent learns on, by the same turns,
-against the newest main agent. It is a behavior as any other, but its main agent's checkpoints hold it.
+For the rules see `self_play/league.py`. A league of N has N workers: in the first the main agent plays as without a
+league, in each of the others one exploiter. The exploiter plays on the main agent's learning team, against the newest
+main agent. It is a behavior like any other, but its main agent's checkpoints hold it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class League:
-    """The exploiters of all main agents of a run, who play the `game`."""
+    """Exploiters of all main agents of a run, who play the `game`."""
 
     def __init__(self, seed: int, recorder: HostRecorder, behaviors: Behaviors, game: Game, ghosts: Ghosts) -> None:
         self._seed = seed
@@ -49,7 +49,7 @@ class League:
         kept: Sequence[Mapping[str, Any]],
         read: Callable[[str], Weights],
     ) -> None:
-        """A team of a main agent is seen for the first time; `kept`: a `state` of exploiters that go on, or none."""
+        """Add a main agent's team that is seen for the first time; `kept`: the exploiters' saved `state`, or empty."""
         for number, exploiter in enumerate(main.exploiters):
             state = kept[number] if kept else None
             if exploiter.name not in self.standings:
@@ -59,11 +59,11 @@ class League:
             self._ghosts.restore(_name(exploiter, team), main.name, playing, latest, read)
 
     def route(self, main: Behavior, behavior_id: str, team: int) -> None:
-        """Who acts for a team in the workers of exploiters: the exploiter where its main agent learns, else a ghost."""
-        for place, exploiter in enumerate(main.exploiters, start=1):
+        """Route a team, in each exploiter's worker, to the exploiter if it is the learning team, else to a snapshot."""
+        for worker, exploiter in enumerate(main.exploiters, start=1):
             learns = self._game.learns(main.name, team)
             policy = exploiter.name if learns else _name(exploiter, team)
-            self._behaviors.policies.route(behavior_id, policy, place)
+            self._behaviors.policies.route(behavior_id, policy, worker)
 
     def turn(
         self,
@@ -72,13 +72,13 @@ class League:
         changed: bool,
         foes: Mapping[str, Sequence[Foe]],
     ) -> bool:
-        """What follows from one message; after the turns of the main agents. True: all have to begin anew.
+        """Book one message for the exploiters, after the main agents did. Returns whether all have to begin anew.
 
         Args:
-          over: by policy, the episodes that ended.
-          learned: names of those that have been updated.
-          changed: another team learns from now on.
-          foes: by behavior, teams whose main agents were met in these episodes, before that.
+          over: episodes that ended, by policy.
+          learned: names of the behaviors that have been updated.
+          changed: whether the learning team has changed.
+          foes: teams that a behavior's main agent played against in these episodes, by behavior.
         """
         left = False
         for name, side in self._game.sides.items():
@@ -89,23 +89,23 @@ class League:
                 if exploiter.name in learned:
                     left |= self._learned(side, main, exploiter)
             if main.exploiters and name in learned:
-                joined = sum(self.standings[of.name].joined for of in main.exploiters)
+                joined = sum(self.standings[exploiter.name].joined for exploiter in main.exploiters)
                 self._recorder.told(name, LEAGUE_JOINED, joined)
         return left
 
     def state(self, main: Behavior, kept: Callable[[Weights], str]) -> list[dict[str, Any]]:
-        """Of each exploiter all that its turns depend on, but for what it has learned, as plain JSON values."""
+        """Return the league state of each exploiter, without its train state, as plain JSON values."""
         teams = self._game.sides[main.name].teams
         return [
             {
-                "standing": asdict(self.standings[of.name]),
-                "playing": {str(team): self._ghosts.state(_name(of, team), kept) for team in teams},
+                "standing": asdict(self.standings[exploiter.name]),
+                "playing": {str(team): self._ghosts.state(_name(exploiter, team), kept) for team in teams},
             }
-            for of in main.exploiters
+            for exploiter in main.exploiters
         ]
 
     def _book(self, side: Side, number: int, over: Mapping[str, Sequence[EpisodeRecords]], foes: Sequence[Foe]) -> None:
-        """Book the games of an exploiter of this number against the main agents of its workers."""
+        """Book the games of the exploiter with this number against the main agents of its worker."""
         exploiter = self._behaviors[side.name].exploiters[number].name
         ghosts = [_name(self._behaviors[foe.side.name].exploiters[number], foe.team) for foe in foes]
         ends = [games_of(over.get(ghost, ())) for ghost in ghosts]
@@ -113,7 +113,7 @@ class League:
             self.standings[exploiter].played(rating.results(*pay), [foe.side.pool.elo for foe in foes])
 
     def _play(self, side: Side, main: Behavior, exploiter: Behavior, changed: bool) -> None:
-        """Choose whom an exploiter meets from now on."""
+        """Give an exploiter's opponents the newest main agent, where `swap_steps` or a changed team asks for it."""
         standing = self.standings[exploiter.name]
         if not main.unfinished():
             exploiter.stop()
@@ -125,7 +125,7 @@ class League:
                 self._ghosts.send(ghost, side.latest)
 
     def _learned(self, side: Side, main: Behavior, exploiter: Behavior) -> bool:
-        """It has learned from all that it has met; whether it leaves its policy to its main agent and begins anew."""
+        """After an update, let an exploiter join its main agent's pool and begin anew; return whether it did."""
         own, standing = side.settings.league, self.standings[exploiter.name]
         assert own is not None
         if standing.games > 0:
@@ -148,5 +148,5 @@ class League:
 
 
 def _name(exploiter: Behavior, team: int) -> str:
-    """What the frozen main agent of a team is called where this exploiter plays."""
+    """Return the name of the frozen main agent that plays a team in this exploiter's worker."""
     return f"{exploiter.name}?team={team}"

@@ -1,7 +1,7 @@
-"""A learner: the state of one algorithm, and its update from what an actor has collected.
+"""A learner: the state of one algorithm, and its update from the data that an actor has collected.
 
-Knows no process and no file. `learn` is the one compiled call per update; it is compiled in a thread while the first
-buffer fills.
+It knows no process and no file. `learn` is the one compiled call per update; it is compiled in a thread while the
+first buffer fills.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from jaxrl.types import BehaviorSpec
 log = logging.getLogger(__name__)
 
 CALM = 16
-"""Messages that sizes last before the update is compiled for them: each of a row of growths would cost seconds."""
+"""Messages for which sizes must stay constant before the update is compiled for them, which takes seconds."""
 
 
 def start(algorithm: Algorithm, key: jax.Array) -> tuple[TrainState, Any, jax.Array]:
-    """A fresh learner and its store, and the key data that all decisions are drawn from. The key is consumed."""
+    """Make a fresh train state and store, and the key data that all decisions draw from. The key is consumed."""
     init_key, act_key = jax.random.split(key)
     return algorithm.init(init_key), algorithm.storage.init(), jax.random.key_data(act_key)
 
 
 def take(buffer: TrajectoryState, *begin: Any) -> tuple[Rollout, TrajectoryState]:
-    """All rows as they stand, or the episodes that have ended where it is told where the running ones begin."""
+    """Take all rows, or, if `begin` says where running episodes begin, only the episodes that have ended."""
     return whole_episodes.take(buffer, *begin) if begin else trajectory.take(buffer)
 
 
 def learn(
     algorithm: Algorithm, state: TrainState, store: Any, buffer: TrajectoryState, *begin: Any
 ) -> tuple[TrainState, Any, TrajectoryState, Metrics]:
-    """Take all rows and learn from them: the one call per update."""
+    """Take all rows and learn from them, in the one call per update."""
     rollout, buffer = take(buffer, *begin)
     state, store, metrics = learn_from(algorithm, state, store, rollout)
     return state, store, buffer, metrics
@@ -60,7 +60,7 @@ def learn(
 def learn_from(
     algorithm: Algorithm, state: TrainState, store: Any, rollout: Rollout
 ) -> tuple[TrainState, Any, Metrics]:
-    """Learn from a rollout that was taken before: the one call of an update beside which collection goes on."""
+    """Learn from a rollout that was taken before, so that collection can go on during the update."""
     paid = signals_paid(algorithm, state, rollout)
     state, store = store_rollout(algorithm, state, store, rollout)
     state, metrics = algorithm.learn(state, store)
@@ -70,7 +70,7 @@ def learn_from(
 def keep(
     algorithm: Algorithm, state: TrainState, store: Any, buffer: TrajectoryState, *begin: Any
 ) -> tuple[TrainState, Any, TrajectoryState, Metrics]:
-    """Take all rows into the store, where nothing is learned yet."""
+    """Take all rows into the store, without an update."""
     rollout, buffer = take(buffer, *begin)
     paid = signals_paid(algorithm, state, rollout)
     state, store = store_rollout(algorithm, state, store, rollout)
@@ -78,20 +78,20 @@ def keep(
 
 
 def signals_paid(algorithm: Algorithm, state: TrainState, rollout: Rollout) -> dict[str, Any]:
-    """`PAID` beside the metrics, where there are signals whose rewards are to be added up."""
+    """Return the reward signals' payments by decision under `PAID`, or nothing if the algorithm has no signals."""
     paid = algorithm.signal_rewards
     return {} if paid is None else {PAID: paid_by_decision(rollout, paid.of(state, rollout))}
 
 
 def estimate(algorithm: Algorithm, state: TrainState, buffer: TrajectoryState) -> Metrics:
-    """What statistics show of values and entropy, of what stands in the buffer."""
+    """Compute the value and entropy metrics of the data in the buffer."""
     return algorithm.estimate(state, rollout_of(buffer))
 
 
 class Held(NamedTuple):
-    """How much a buffer held when it was taken (R56)."""
+    """Amount of data that a buffer held when it was taken."""
 
-    env_steps: int  # of all areas
+    env_steps: int  # sum over all areas
     agent_steps: int  # decisions that are learned from
 
 
@@ -100,18 +100,18 @@ class LearnerPrograms(NamedTuple):
 
     learn: Callable[..., tuple[TrainState, Any, TrajectoryState, Metrics]]  # (state, store, buffer, *begin)
     start: Callable[[Algorithm, jax.Array], tuple[TrainState, Any, jax.Array]] = start  # once per run
-    keep: Callable[..., tuple[TrainState, Any, TrajectoryState, Metrics]] = keep  # instead of `learn` until that is due
+    keep: Callable[..., tuple[TrainState, Any, TrajectoryState, Metrics]] = keep  # replaces `learn` until that is due
     estimate: Callable[..., Metrics] = estimate
-    # In the place of `learn` where an update has a thread of its own.
+    # Replace `learn` where updates run in a thread.
     take: Callable[..., tuple[Rollout, TrajectoryState]] = take
     learn_from: Callable[[TrainState, Any, Rollout], tuple[TrainState, Any, Metrics]] | None = None
-    ahead: MutableMapping[Any, Future[Any]] | None = None  # by sizes, the update that learners with them share
+    ahead: MutableMapping[Any, Future[Any]] | None = None  # compiled updates by sizes, shared by learners
 
 
 class _Turns:
-    """Compilations beside each other as there are cores, in the order in which they are asked for.
+    """Queue of compilations, in the order of the requests, with one thread per core.
 
-    All at once, those of 200 behaviors would end together, after minutes, and the one that is waited for among them.
+    If 200 behaviors compiled at once, all would end together after minutes, also the one that is waited for.
     """
 
     def __init__(self) -> None:
@@ -120,20 +120,20 @@ class _Turns:
         self._threads = 0
 
     def take(self, work: Callable[[], Any]) -> Future[Any]:
-        """What `work` returns; it may be cancelled until its turn comes.
+        """Queue `work` and return the future of its result, which can be cancelled until the work starts.
 
         Python waits for the thread when it exits: cut off within XLA, it would crash the process.
         """
-        made = Future[Any]()
+        future = Future[Any]()
         with self._lock:
-            self._waiting.append((made, work))
+            self._waiting.append((future, work))
             if self._threads < (os.cpu_count() or 1):
                 self._threads += 1
                 threading.Thread(target=self._work, name="jaxrl-compile").start()
-        return made
+        return future
 
     def hurry(self, made: Future[Any]) -> None:
-        """Somebody waits for this one: it is next."""
+        """Move a queued future to the front, because it is waited for."""
         with self._lock:
             self._waiting = deque(sorted(self._waiting, key=lambda turn: turn[0] is not made))
 
@@ -143,19 +143,19 @@ class _Turns:
                 if not self._waiting:
                     self._threads -= 1
                     return
-                made, work = self._waiting.popleft()
-            if made.set_running_or_notify_cancel():
+                future, work = self._waiting.popleft()
+            if future.set_running_or_notify_cancel():
                 try:
-                    made.set_result(work())
-                except BaseException as error:  # whoever waits for it raises it
-                    made.set_exception(error)
+                    future.set_result(work())
+                except BaseException as error:  # the thread that waits for the future raises it
+                    future.set_exception(error)
 
 
 TURNS = _Turns()
 
 
 def compile_ahead(name: str, program: Any, *arguments: Any) -> Future[Any] | None:
-    """Compile a behavior's update for arguments like these in a thread; None if it is an ordinary function."""
+    """Compile a behavior's update in a thread, for arguments of these shapes; None if it is an ordinary function."""
 
     def work() -> Any:
         began = time.perf_counter()
@@ -171,7 +171,7 @@ def compile_ahead(name: str, program: Any, *arguments: Any) -> Future[Any] | Non
 
 
 class Learner:
-    """What is learned about one behavior. The trainer step is counted here, in whole decisions."""
+    """Train state and store of one behavior, and its trainer step, counted in whole decisions."""
 
     def __init__(
         self,
@@ -194,43 +194,43 @@ class Learner:
         self.state, self.store, key_data = programs.start(algorithm, key)
         self.run_key: list[int] = np.asarray(key_data).tolist()  # for the actors
         self.step = 0  # counted on the host; state.step follows at each update
-        self.stopped = False  # by one of the settings' `stop`
+        self.stopped = False  # ended by one of the settings' `stop` rules
         self.updates = 0
-        self.held = Held(0, 0)  # what the newest update that began was given
-        self.fresh = 0  # decisions that the store was given since the last update
-        self.earned = EpisodeSums()  # what reward signals have paid, by episode
+        self.held = Held(0, 0)  # amount of data of the newest update that began
+        self.fresh = 0  # decisions that were stored since the last update
+        self.earned = EpisodeSums()  # payments of the reward signals, by episode
         self._programs = programs
         self._ahead: Future[Any] | None = None  # `programs.learn`, compiled for `_sizes`
         self._sizes: tuple[Any, Any] | None = None
-        self._coming: tuple[Any, Any] | None = None  # sizes since `_calm` messages
+        self._coming: tuple[Any, Any] | None = None  # sizes that have been constant for `_calm` messages
         self._calm = 0
         self._warned = False
 
     @property
     def policy(self) -> PolicyState:
-        """For the actor that it learns from; with inference for one that nobody learns from."""
+        """Policy for the actor; with inference without the parts that only learning needs."""
         return acting(self.algorithm, self.state) if self.training else self.state.policy
 
     def fresh_state(self, key: jax.Array) -> TrainState:
-        """Of new networks. The key is consumed."""
+        """Make a train state of new networks. The key is consumed."""
         return self._programs.start(self.algorithm, key)[0]
 
     def begin_anew(self) -> None:
-        """Nothing has been collected yet; what was learned stays, and what a checkpoint keeps of the store."""
+        """Drop collected data, except a store that checkpoints save; keep the train state."""
         self.fresh, self.earned = 0, EpisodeSums()
         if not self.algorithm.storage.saved:
             self.store = self.algorithm.storage.init()
 
     def unfinished(self) -> bool:
-        """Whether there is something left to do: inference goes on until it is interrupted."""
+        """Return whether there are steps left; inference goes on until it is interrupted."""
         return self.goes_on()
 
     def goes_on(self) -> bool:
-        """The same of it alone, whatever others of its team have to do."""
+        """Return whether this behavior, ignoring its team, has steps left."""
         return not self.training or (self.step <= self.settings.last_step and not self.stopped)
 
     def tell_ready(self) -> None:
-        """Say once, after the first decision, how long that took to compile."""
+        """Log once, after the first decision, how long it took to compile."""
         if self._compiling_since is not None:
             log.info(
                 "%s: decisions are compiled, which took %.1f s.", self.name, time.perf_counter() - self._compiling_since
@@ -238,7 +238,7 @@ class Learner:
             self._compiling_since = None
 
     def compile_for(self, actor: Collector, *, at_once: bool = False) -> None:
-        """Begin to compile the update for the actor's buffer, unless that is done, or for an actor that still grows."""
+        """Begin to compile the update for the actor's buffer, once its sizes are stable or `at_once`."""
         if actor.buffer is None:
             return
         sizes = actor.buffer.sizes
@@ -246,30 +246,30 @@ class Learner:
             self._compile(sizes, self._programs.learn, *self._given(actor))
 
     def _given(self, actor: Collector) -> tuple[Any, ...]:
-        """What an update is computed from."""
+        """Return the arguments of an update."""
         return *self._known, actor.buffer, *actor.begin
 
     @property
     def _known(self) -> tuple[Any, Any]:
-        """Of that, what is not the actor's."""
+        """Arguments of an update that are the learner's: its state and store."""
         return self.state, self.store
 
     def _lasts(self, sizes: tuple[Any, Any]) -> bool:
-        """Whether sizes that nothing is compiled for have been the same for `CALM` messages: growth comes in waves."""
+        """Return whether these sizes, not compiled for yet, have lasted `CALM` messages: growth comes in waves."""
         if sizes != self._coming:
             self._coming, self._calm, self._ahead, self._sizes = sizes, 0, None, None
         self._calm += 1
         return self._sizes is None and self._calm > CALM
 
     def _compile(self, sizes: tuple[Any, Any], program: Any, *arguments: Any) -> None:
-        """Begin to compile the update, unless another learner of these programs has."""
+        """Begin to compile the update, unless another learner that shares these programs has."""
         known = self._programs.ahead if self._programs.ahead is not None else {}
         self._ahead, self._sizes = known.get(sizes) or compile_ahead(self.name, program, *arguments), sizes
         if self._ahead is not None:
             known[sizes] = self._ahead
 
     def await_program(self, actor: Collector) -> None:
-        """Wait until the update is compiled. Nothing is under way meanwhile, so an interrupt may strike."""
+        """Wait until the update is compiled. An interrupt is safe meanwhile: no update is running."""
         self.compile_for(actor, at_once=True)
         if self._ahead is not None and not self._ahead.done():
             log.info("%s: the first update waits until it is compiled, once.", self.name)
@@ -277,14 +277,14 @@ class Learner:
             await_telling(self._ahead, lambda: f"the update of {self.name} to be compiled")
 
     def give_up(self) -> None:
-        """The run is over: a program whose turn has not come is not compiled any more."""
+        """Cancel a compilation that has not started, at the end of the run."""
         if self._ahead is not None:
             self._ahead.cancel()
 
     def learn(self, actor: Collector) -> dict[str, float]:
-        """Everything that the actor has collected goes into the store; one update if the algorithm is ready for it.
+        """Store all data that the actor has collected, and run one update if the algorithm is ready for it.
 
-        Returns the metrics of the update as floats, nothing where there was none.
+        Returns the metrics of the update as floats, empty if there was none.
         Raises DivergedError if one of them is not finite.
         """
         if not self._prepared(actor):
@@ -297,25 +297,25 @@ class Learner:
         return self._learned(state, store, metrics, rows)
 
     def _learned(self, state: Any, store: Any, metrics: Any, rows: np.ndarray) -> dict[str, float]:
-        """An update is done, of pages that `rows` have written. Its metrics as floats. Raises as `learn`."""
+        """Book an update from pages that `rows` have written; return its metrics as floats. Raises as `learn`."""
         self.state, self.store, self.updates = state, store, self.updates + 1
         self.earned.add(metrics, rows)
         return self.checked({name: float(value) for name, value in metrics.items() if name != PAID})
 
     def _prepared(self, actor: Collector) -> bool:
-        """Whether an update is due with what the actor has; if not, that has gone into the store."""
+        """Return whether an update is due with the actor's data; if not, store that data."""
         assert actor.buffer is not None
         if self._due(actor):
             return True
         arguments = (self.algorithm, self.state, self.store, actor.buffer, *actor.begin)
         rows = actor.rows
-        self.state, self.store, buffer, told = self._programs.keep(*arguments)
+        self.state, self.store, buffer, metrics = self._programs.keep(*arguments)
         actor.taken(buffer)
-        self.earned.add(told, rows)
+        self.earned.add(metrics, rows)
         return False
 
     def _due(self, actor: Collector) -> bool:
-        """Whether there is an update with what the actor has."""
+        """Return whether an update is due with the actor's data; note its amount."""
         self.fresh += actor.fresh
         self.held = Held(actor.env_steps, actor.fresh)
         if not self.algorithm.storage.can_sample(self.store, Counts(fresh=self.fresh, total=self.step)):
@@ -324,31 +324,31 @@ class Learner:
         return True
 
     def take_told(self) -> dict[str, float]:
-        """Metrics of an update of its team; nothing where it learns alone."""
+        """Return the metrics of an update of its team; empty for a behavior without a team."""
         return {}
 
     def checked(self, values: dict[str, float]) -> dict[str, float]:
-        """The metrics of an update. Raises DivergedError if one of them, or of the normaliser, is not finite."""
+        """Return an update's metrics. Raises DivergedError if one, or a normalizer statistic, is not finite."""
         for name, value in values.items():
             if not math.isfinite(value):
                 raise DivergedError(self.name, f"{name} of the update at step {self.step} is {value}", self.settings)
-        # where the squares of observations overflow, networks see zeros, and learn on
+        # If the squares of observations overflow, networks see zeros, and learning would go on.
         if not all(np.isfinite(x).all() for x in jax.device_get(jax.tree.leaves(self.state.policy.normalizer))):
             what = f"observations up to step {self.step} are too large for network_settings.normalize: scale them down"
             raise DivergedError(self.name, what, self.settings)
         return values
 
     def estimates(self, actor: Collector) -> dict[str, float]:
-        """What statistics show of values and entropy between two updates; nothing before the first message."""
+        """Compute value and entropy metrics between two updates; empty before the first message."""
         if actor.buffer is None:
             return {}
-        found = self._programs.estimate(self.algorithm, self.state, actor.buffer)
-        return {name: float(value) for name, value in found.items()}
+        metrics = self._programs.estimate(self.algorithm, self.state, actor.buffer)
+        return {name: float(value) for name, value in metrics.items()}
 
     def _warn_of_few(self, decisions: int) -> None:
         wanted = self.algorithm.collect_size
         if self.settings.count_by == "env_steps":
-            return  # how many decisions those bring is the environment's affair
+            return  # the number of decisions in those depends on the environment
         if self._warned or 2 * decisions >= wanted:
             return
         self._warned = True

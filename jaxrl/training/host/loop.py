@@ -1,6 +1,6 @@
 """The host loop: environments → slots → act (and append) → environments, an update when enough is stored.
 
-Read this first. What is compiled stands in `programs`: per behavior one program that acts and appends, and one for the
+Read this first. `programs` makes the compiled programs: per behavior one that acts and appends, and one for the
 update. The loop itself knows no algorithm, no file and no Unity.
 """
 
@@ -32,17 +32,17 @@ log = logging.getLogger(__name__)
 
 
 class Turn(NamedTuple):
-    """One turn of the loop: what ended before what was learned."""
+    """Result of one loop step; its episodes ended before its updates."""
 
     results: Sequence[EnvMessage]
     acted: Sequence[Acted]  # with the episodes that ended
-    learned: Mapping[str, Learned]  # by behavior, updates whose policy decides from now on
+    learned: Mapping[str, Learned]  # by behavior: updates whose policy acts from now on
 
 
 class HostLoop:
-    """Behaviors and what goes back and forth between them and the environments.
+    """Passes messages and actions between environments and behaviors, and lets the behaviors learn.
 
-    `behaviors` are those who learn, `policies` those who decide, and `episodes` knows what is open.
+    `behaviors` learn, `policies` decide, and `episodes` tracks the open episodes.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class HostLoop:
         self.paused = False  # play mode was stopped in the Editor, and nothing has come since
         self.updates = Updates(recorder, interrupt)
         self.notices = Notices()
-        self.env_steps = 0  # of areas: `num_areas` with each message that answers actions, of any worker
-        self.turn = Turn((), (), {})  # the last one
+        self.env_steps = 0  # of all areas: `num_areas` for each message, of any worker, that answers actions
+        self.turn = Turn((), (), {})  # the newest one
         self.behaviors = Behaviors(settings, recorder, self.updates, pool.num_envs, interrupt)
         self.policies = self.behaviors.policies
         self.curricula = Curricula(settings, recorder)
@@ -73,7 +73,7 @@ class HostLoop:
         self.evaluation = Evaluation(settings, interrupt, pool.names) if evaluated else None
 
     def run(self) -> None:
-        """Until every behavior is done; saves on every way out (not with inference)."""
+        """Run until every behavior is done; save on every way out (not with inference)."""
         cause = None
         try:
             with self.recorder.timers(nodes.LEARNING):
@@ -92,7 +92,7 @@ class HostLoop:
                 raise
             log.info("%s", interrupted(self.settings.checkpoint_settings))
         finally:
-            self.pool.hang_up()  # they close while we save
+            self.pool.hang_up()  # environments close while we save
             if self.evaluation is not None:
                 self.evaluation.close()
             failed = self.updates.join()
@@ -102,10 +102,10 @@ class HostLoop:
                 raise failed
 
     def iterate(self) -> Iterator[Turn]:
-        """Begin all episodes anew, then one `Turn` after the other until every behavior is done, or the caller is.
+        """Reset all environments, then yield one `Turn` per loop step until every behavior is done.
 
-        Summaries and checkpoints are written as in any run, but for the last checkpoint and the ONNX file in the run's
-        folder, which `run` adds. Raises what `run` handles: KeyboardInterrupt, EnvironmentClosed, JaxrlError.
+        Summaries and checkpoints are written as in any run, except the last checkpoint and the ONNX file in the run's
+        folder: `run` adds those. Raises KeyboardInterrupt, EnvironmentClosed and JaxrlError, which `run` handles.
         """
         everybody = self.pool.num_envs
         at_least = everybody if self.settings.env_settings.mode == "lockstep" else 1
@@ -119,9 +119,9 @@ class HostLoop:
             answers = at_least
 
     def receive(self, at_least: int) -> list[EnvMessage]:
-        """Wait for environments. Ctrl-C strikes only here and while the update is compiled.
+        """Receive messages of at least so many environments. Ctrl-C strikes only here and while updates are compiled.
 
-        Processes that were lost meanwhile are told to everybody before anything of the next ones is seen.
+        Lost workers are booked before any message of the workers that replace them.
         """
         timers = self.recorder.timers
         try:
@@ -140,23 +140,23 @@ class HostLoop:
         return [self.recorder.with_scene_tags(result) for result in results]
 
     def may_open_again(self) -> bool:
-        """Whether play mode was stopped in the Editor, and there is something that could go on."""
+        """Return whether the run can wait for Play, after play mode was stopped in the Editor."""
         options = self.settings.env_settings
         waits = options.env_path is None and options.editor_wait > 0.0
         return waits and not self.paused and bool(self.behaviors)
 
     def pause(self, end: EnvironmentClosed) -> None:
-        """Save everything, and wait for Play from now on."""
+        """Save everything, and begin to wait for Play."""
         self.paused = True
         self.recorder.pause(self.behaviors.saved)
         log.warning("%s", paused(end, self.settings))
         self.pool.reopen(worker=0)
 
     def advance(self, results: Sequence[EnvMessage]) -> bool:
-        """Act on what arrived, send the actions, then learn while the environments step. False: all are done.
+        """Answer the messages with actions, then learn while the environments step. Returns whether to go on.
 
-        The state that waits for its reward during an update acted with the policy before it and carries that policy's
-        log-probability, like ML-Agents' trajectories in flight, only shorter: one state per row.
+        A decision that is pending during an update was made by the policy before it and carries that policy's
+        log-probability, like ML-Agents' trajectories in flight, but only one state per row.
         """
         self.updates.publish_done()
         self.meet(results)
@@ -176,7 +176,8 @@ class HostLoop:
         if over:  # before their samples are learned from (M18)
             self.recorder.followed(over)
         self.book(results, acted)
-        for collector in {of.collector for name, of in self.behaviors.items() if self.opponents.takes_part(name)}:
+        playing = [behavior for name, behavior in self.behaviors.items() if self.opponents.takes_part(name)]
+        for collector in {behavior.collector for behavior in playing}:
             collector.env_steps += stepped
         for behavior in self.behaviors.values():
             self.notices.collected(behavior)
@@ -200,13 +201,13 @@ class HostLoop:
         return self.unfinished()
 
     def reset(self, steps: Mapping[str, int]) -> None:
-        """New episodes everywhere; `steps` are those of the checkpoints that the run goes on from."""
+        """Reset all environments; `steps` are the trainer steps of the checkpoints that the run continues from."""
         exact, seed = self.recorder.exact, self.settings.env_settings.seed
         seeds = environment_seeds(seed, steps, self.pool.num_envs) if exact else None
         self.pool.reset(self.curricula.lessons.values(), seeds)
 
     def change(self, changes: Sequence[LessonChange]) -> bool:
-        """Tell the environments of new lessons. True: all begin anew, and open episodes end as a lost worker's do."""
+        """Send new lessons to the environments. True: all were reset, and open episodes end as a lost worker's do."""
         values = {change.parameter: change.value for change in changes}
         if not any(change.require_reset for change in changes):
             if changes:
@@ -216,20 +217,20 @@ class HostLoop:
         return True
 
     def break_off(self, values: Mapping[str, ParameterValue]) -> None:
-        """All environments begin anew, with these parameters; open episodes end as a lost worker's do."""
+        """Reset all environments, with these parameters; open episodes end as a lost worker's do."""
         self.episodes.break_off()
         self.pool.reset(values)
 
     def begin_anew(self) -> None:
-        """A checkpoint of everybody, and from there on as in a run that is resumed from it (see exact.py)."""
-        self.meet(self.receive(self.pool.num_envs))  # what is dropped may show a behavior for the first time
+        """Save all behaviors, and continue exactly as a run that is resumed from these checkpoints (see exact.py)."""
+        self.meet(self.receive(self.pool.num_envs))  # the dropped messages may show a behavior for the first time
         self.recorder.save_all(self.behaviors.saved)
         self.episodes.begin_anew()
         with self.recorder.timers(nodes.RESET):
             self.reset({behavior.name: behavior.step for behavior in self.behaviors.saved})
 
     def unfinished(self) -> bool:
-        """Whether a behavior has something left to do. One that no agent was ever mapped to is not waited for."""
+        """Return whether a behavior has steps left. A behavior that no agent was ever mapped to does not count."""
         if self.policies.asked_to_stop:
             log.info("A callback has stopped the run.")
             return False
@@ -238,7 +239,7 @@ class HostLoop:
         return not counted or any(behavior.unfinished() for behavior in counted)
 
     def book(self, results: Sequence[EnvMessage], acted: Sequence[Acted]) -> None:
-        """Statistics, summaries and checkpoints of what has just been answered, while the environments step."""
+        """Write statistics, summaries and checkpoints for the answered messages, while the environments step."""
         with self.recorder.timers(nodes.TRAINER_ADVANCE):
             for result in results:
                 self.recorder.environment(result)
@@ -247,23 +248,23 @@ class HostLoop:
         self.recorder.first_look.look()
 
     def evaluate(self, evaluation: Evaluation, acted: Sequence[Acted]) -> None:
-        """Episodes of the deterministic policies, where their step is reached, with the policies as they are now."""
+        """Play evaluation episodes of behaviors that have reached the step, with their present policies."""
         for behavior, before, _ in acted:
             due = evaluation.due(behavior, before) if behavior.main is None else None
             if due is not None:
                 with self.recorder.timers(nodes.EVALUATION):
-                    found = evaluation.play(behavior.name, self.behaviors, self.curricula.lessons.values())
-                self.recorder.evaluated(behavior, due, found)
+                    summaries = evaluation.play(behavior.name, self.behaviors, self.curricula.lessons.values())
+                self.recorder.evaluated(behavior, due, summaries)
 
     def meet(self, results: Sequence[EnvMessage]) -> None:
-        """Behaviors that are seen for the first time, see `Behaviors.meet`; episodes are followed from then on."""
+        """Register behaviors that are seen for the first time (see `Behaviors.meet`); follow episodes from then on."""
         if self.behaviors.meet(results):
             self.episodes.follow()
         self.opponents.meet(results)
 
 
 def interrupted(options: CheckpointSettings) -> str:
-    """After Ctrl-C or another signal."""
+    """Return the log message for Ctrl-C or another signal."""
     if options.inference:
         return "The run was interrupted. It only acted (--inference), so there is nothing to save."
     if options.exact:
@@ -275,14 +276,14 @@ def interrupted(options: CheckpointSettings) -> str:
 
 
 def closed(why: Exception, options: CheckpointSettings) -> str:
-    """An environment has ended in order."""
+    """Return the log message for an environment that has closed without a fault."""
     if options.inference:
         return f"The run ends here: {why}. It only acted (--inference), so there is nothing to save."
     return f"Learning ends here: {why}. The policies are saved and exported."
 
 
 def paused(why: Exception, settings: RunSettings) -> str:
-    """Play mode was stopped in the Editor."""
+    """Return the log message for play mode that was stopped in the Editor."""
     saved = "" if settings.checkpoint_settings.inference else "Everything is saved. "
     return (
         f"{why}. {saved}Press Play within {settings.env_settings.editor_wait:g} seconds (env_settings.editor_wait) to "
@@ -291,5 +292,5 @@ def paused(why: Exception, settings: RunSettings) -> str:
 
 
 def failed_by_signal(error: Exception, interrupt: Interrupt) -> bool:
-    """Whether an environment failed because the signal that ends the run has reached it too."""
+    """Return whether an environment failed because the signal that ends the run has reached it too."""
     return isinstance(error, EnvironmentFailure) and interrupt.requested

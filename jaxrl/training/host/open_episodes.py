@@ -1,7 +1,7 @@
-"""Episodes that are open: who knows of them, and how those of a lost process, or all of them, are given up.
+"""Open episodes: track them, and end those of a lost worker, or all of them at a reset.
 
-Where callbacks or an episode window ask for single ones they are followed: tracked, handed to callbacks in order, and
-assigned to policies. Otherwise the loop pays nothing for that.
+Episodes are followed if callbacks or an episode window need single ones: they are tracked, handed to callbacks in
+order, and their agents assigned to policies. Otherwise following costs the loop nothing.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Following:
     """Tracks the episodes of all workers and calls the callbacks.
 
     Args:
-      tracker: what notices them.
-      policies: that agents can follow.
-      assignments: the first one that answers says which.
+      tracker: finds episodes in messages.
+      policies: policies that agents can follow.
+      assignments: functions that assign a policy to an agent; the first one that answers decides.
 
-    `router` splits messages by policy; None: nobody is assigned, each agent follows the policy of its behavior.
+    `router` splits messages by policy; None: without assignments each agent follows the policy of its behavior.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class Following:
         self._steps = hooks.wants("on_episode_step")
 
     def observe(self, results: Sequence[EnvMessage]) -> list[Episode]:
-        """Book what arrived; every callback but `on_policy_updated` and those of files is called here.
+        """Book the messages; call every callback except `on_policy_updated` and those about files.
 
         Returns the episodes that are over. Raises CallbackError.
         """
         return [episode for result in results for episode in self._observe(result)]
 
     def decided(self, results: Sequence[EnvMessage], chosen: Mapping[int, Mapping[str, Action]]) -> None:
-        """What the deciding agents of the results do: worker → behavior id → actions in their order."""
+        """Book the actions of the results' deciding agents: worker → behavior id → actions in the agents' order."""
         if not self.hooks.callbacks:
             return
         for result in results:
@@ -77,15 +77,15 @@ class Following:
                     self._segments.decided(source, steps, records, action)
 
     def lost(self, loss: Loss) -> list[Episode]:
-        """These agents are no more: `on_faulty_episode`, then `on_episode_end` of each of their episodes.
+        """End the episodes of lost agents: call `on_faulty_episode`, then `on_episode_end` for each. Returns them.
 
-        Those of a process that was closed in order are truncated without a fault. Returns the episodes.
+        Episodes of a worker that was closed in order are truncated without a fault.
         """
         error = None if loss.in_order else EnvironmentFailure(loss.why)
         episodes = self.tracker.lost(loss, error)
-        for kept in (self.router, self._segments):
-            if kept is not None:
-                kept.forget(loss)
+        for tracker in (self.router, self._segments):
+            if tracker is not None:
+                tracker.forget(loss)
         for episode in episodes:
             if error is not None:
                 self.hooks.call("on_faulty_episode", episode, error)
@@ -93,13 +93,13 @@ class Following:
         return episodes
 
     def begin_anew(self, resets: Sequence[Loss], begun_at: int) -> None:
-        """All environments are reset: open episodes are over, truncated, and those to come begin after `begun_at`."""
+        """End all open episodes as truncated, at a reset of all environments; later ones begin after `begun_at`."""
         for loss in resets:
             self.lost(loss)
         self.tracker.begin_anew(begun_at)
 
     def removed(self, policy: str) -> None:
-        """The policy is no more: its agents are mapped again (R41)."""
+        """Map the agents of a removed policy again."""
         if self.router is None:
             return
         self.router.removed(policy)
@@ -140,11 +140,11 @@ class Following:
     def _complete(self, result: EnvMessage) -> Complete:
         if self._segments is None:
             return []
-        found: Complete = []
+        complete: Complete = []
         for behavior_id, steps in result.steps.items():
             source = Source(result.worker, behavior_id, result.incarnation)
-            found += self._segments.outcomes(source, steps, self._policies.horizon(behavior_id))
-        return found
+            complete += self._segments.outcomes(source, steps, self._policies.horizon(behavior_id))
+        return complete
 
     def _hand_on(self, episode: Episode, complete: Complete) -> None:
         if self._segments is None:
@@ -159,25 +159,25 @@ class Following:
 
 
 class OpenEpisodes:
-    """What actors, policies and those who follow episodes know of all workers."""
+    """Open episodes of all workers, as actors, policies, callbacks and episode windows see them."""
 
     def __init__(self, settings: RunSettings, recorder: HostRecorder, behaviors: Behaviors, hooks: Hooks) -> None:
-        self.following: Following | None = None  # from the first behaviors on, where somebody follows episodes
+        self.following: Following | None = None  # set with the first behaviors, if episodes are followed
         self._settings = settings
         self._recorder = recorder
         self._behaviors = behaviors
         self._hooks = hooks
         self._missing = missing_agents(settings.env_settings)
-        self._told_wait = 0  # messages, of which the log tells
-        self._incarnations: dict[int, int] = {}  # by worker, of its last message
+        self._told_wait = 0  # in messages; the longest wait that was logged
+        self._incarnations: dict[int, int] = {}  # incarnation of each worker's newest message
 
     @property
     def router(self) -> Router | None:
-        """Which policy each agent follows; None: that of its behavior."""
+        """Router that knows which policy each agent follows; None: each follows its behavior's."""
         return None if self.following is None else self.following.router
 
     def follow(self) -> None:
-        """Follow episodes from here on, if callbacks or an episode window ask for single ones."""
+        """Begin to follow episodes, if callbacks or an episode window need single ones."""
         windows = any(behavior.episode_window for _, behavior in self._settings.every_behavior())
         if self.following is not None or not (windows or self._hooks.callbacks):
             return
@@ -189,7 +189,7 @@ class OpenEpisodes:
         self._hooks.call("on_run_start", policies)
 
     def arrived(self, results: Sequence[EnvMessage]) -> tuple[Sequence[EnvMessage], list[Episode]]:
-        """The messages with the ends of agents that stay away (`missing`), and the followed episodes that are over."""
+        """Add the ends of missing agents (`missing`) to the messages; return these and the followed ended episodes."""
         if self._missing is not None:
             results = [self._missing.complete(result) for result in results]
             if self._missing.longest_wait > 2 * self._told_wait:
@@ -198,14 +198,14 @@ class OpenEpisodes:
         return results, [] if self.following is None else self.following.observe(results)
 
     def decided(self, results: Sequence[EnvMessage], chosen: Mapping[int, Mapping[str, Action]]) -> None:
-        """What the deciding agents of the results do: worker → behavior id → actions in their order."""
+        """Book the actions of the results' deciding agents: worker → behavior id → actions in the agents' order."""
         if self.following is not None:
             self.following.decided(results, chosen)
 
     def count(self, results: Sequence[EnvMessage]) -> int:
-        """How many of the messages are environment steps: all but the first one of each environment.
+        """Count the messages that are environment steps: all but the first one of each environment.
 
-        Who has sent one has open episodes, which `break_off` ends: so this comes before anything is reset.
+        Call it before any reset: `break_off` ends the episodes of the workers that have sent a message.
         """
         stepped = 0
         for result in results:
@@ -214,20 +214,20 @@ class OpenEpisodes:
         return stepped
 
     def lose(self, loss: Loss) -> None:
-        """A process, or a copy in it, is no more: its agents' episodes end as truncated, less open decisions (R10)."""
+        """End the episodes of a lost worker or copy as truncated; pending decisions are dropped."""
         for name, dropped in self._forget(loss).items():
             self._recorder.lost(name, loss, dropped)
         if self.following is not None:
-            self.following.lost(loss)  # no statistics: a part is no return
+            self.following.lost(loss)  # no statistics: the reward of a part of an episode is no return
 
     def break_off(self) -> None:
-        """All environments are reset: the open episodes of each end as those of a lost process."""
+        """End the open episodes of all environments, before a reset, like those of a lost worker."""
         for loss in self._resets():
             self._forget(loss)
         self._await_first_messages()
 
     def begin_anew(self) -> None:
-        """Nothing has been collected yet, as in a run that is resumed from a checkpoint of this moment."""
+        """Drop all collected data, as in a run that is resumed from a checkpoint written now."""
         for behavior in self._behaviors.values():
             behavior.begin_anew()
         self._behaviors.policies.begin_anew()
@@ -235,17 +235,17 @@ class OpenEpisodes:
         self._await_first_messages()
 
     def _await_first_messages(self) -> None:
-        """Followed episodes are over; what each environment sends next is no environment step."""
+        """End followed episodes, and do not count each environment's next message as an environment step."""
         if self.following is not None:
             self.following.begin_anew(self._resets(), self._behaviors.decided())
         self._incarnations.clear()
 
     def _resets(self) -> list[Loss]:
-        """Of every worker that has answered."""
+        """Return one loss by reset for every worker that has sent a message."""
         return [Loss(*place, "was reset", in_order=True) for place in sorted(self._incarnations.items())]
 
     def _forget(self, loss: Loss) -> dict[str, int]:
-        """Nobody who acts knows the agents of a process any more; by behavior, the open decisions that are dropped."""
+        """Let all policies forget a lost worker's agents; return the number of dropped decisions by behavior."""
         dropped = {behavior.name: behavior.actor.lose(loss) for behavior in self._behaviors.values()}
         self._behaviors.policies.lose(loss)
         if self._missing is not None:

@@ -1,7 +1,7 @@
-"""Self-play in the host loop: teams that do not learn follow frozen policies, which the game of all sides names.
+"""Self-play in the host loop: teams that do not learn follow frozen policies, which the game of all sides chooses.
 
-Routing alone: a learner is a behavior like any other, an opponent a frozen policy of its compiled programs. Another
-opponent is another set of parameters of the same shapes, so nothing is compiled, and nobody learns from what it does.
+Only routing happens here: a learner is a behavior like any other, an opponent a frozen policy that uses its compiled
+programs. Another opponent is another set of parameters of the same shapes, so nothing is compiled again.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from jaxrl.types import EnvMessage
 log = logging.getLogger(__name__)
 
 PATIENCE = 100
-"""Messages after which a second team is missed."""
+"""Messages after which a warning says that there is no second team."""
 
 
 class Opponents:
-    """The game of all behaviors with `self_play`. Without any, and with inference, nothing happens here."""
+    """Game of all behaviors with `self_play`. Does nothing without such behaviors, or with inference."""
 
     def __init__(self, settings: RunSettings, recorder: HostRecorder, behaviors: Behaviors) -> None:
         self._random = np.random.default_rng([settings.env_settings.seed, 21])
@@ -51,16 +51,16 @@ class Opponents:
         self._ghosts = Ghosts(behaviors.policies)
         self.league = League(settings.env_settings.seed, recorder, behaviors, self.game, self._ghosts)
         self._undecided: dict[str, Undecided] = {}  # by behavior
-        self._messages: int | None = 0  # as long as there is one team only; None: that was said
+        self._messages: int | None = 0  # messages with one team only; None: a second came, or the warning was logged
         recorder.amend = self.amend
 
     def meet(self, results: Sequence[EnvMessage]) -> None:
-        """Teams that are seen for the first time.
+        """Register teams that are seen for the first time.
 
-        Raises CheckpointError where a resumed run's pool is missing or damaged.
+        Raises CheckpointError if a resumed run's pool is missing or damaged.
         """
         for behavior_id in (name for result in results for name in result.new_specs):
-            behavior = self._behaviors.get(behavior_name(behavior_id))  # None: others of its team are not there yet
+            behavior = self._behaviors.get(behavior_name(behavior_id))  # None: its team is not complete yet
             settings = None if behavior is None else behavior.settings.self_play
             if self._plays and behavior is not None and settings is not None and behavior_id not in self._policy:
                 self._join(behavior, settings, behavior_id)
@@ -68,7 +68,7 @@ class Opponents:
             self._miss(len(results))
 
     def turn(self, learned: Collection[str]) -> bool:
-        """What follows from one message: opponents, snapshots, ratings. True: another team learns, so all begin anew.
+        """Update opponents, snapshots and ratings after one loop step. True: the learning team changed, reset all.
 
         Args:
           learned: names of behaviors that have been updated.
@@ -95,12 +95,12 @@ class Opponents:
         return changed or left
 
     def takes_part(self, name: str) -> bool:
-        """Whether a behavior's own decisions are made now: not while another one learns that it plays against."""
+        """Return whether a behavior's learner acts now: not while only a behavior that it plays against learns."""
         side = self.game.sides.get(name)
         return side is None or side.learning in side.teams
 
     def amend(self, behavior: Behavior, snapshot: Snapshot) -> Snapshot:
-        """A checkpoint of the behavior, with its side of the game."""
+        """Return the behavior's checkpoint with its side of the game added."""
         name, side = behavior.name, self.game.sides.get(behavior.name)
         if side is None:
             return snapshot
@@ -134,18 +134,18 @@ class Opponents:
         self.game.join(name, team, settings, latest, step=behavior.step, elo=elo)
         self._policy[behavior_id] = _name(name, team)
         self._begin(behavior, team, latest, {})
-        self._follow()  # a side whose checkpoint is older than another's
+        self._follow()  # for a side whose checkpoint is older than another's
         self._route()
 
     def _begin(self, behavior: Behavior, team: int, latest: Weights, noted: Mapping[str, Any]) -> None:
-        """The frozen policies of a team, unless they are there; `noted`: by a checkpoint, of all teams."""
+        """Add the frozen policies of a team, if missing; `noted`: a checkpoint's self-play state of all teams."""
         policy, read = _name(behavior.name, team), partial(self._read, behavior)
         if policy not in self._ghosts:
             self._ghosts.restore(policy, behavior.name, noted.get("playing", {}).get(str(team)), latest, read)
             self.league.join(behavior, team, latest, noted.get("league", ()), read)
 
     def _restore(self, behavior: Behavior, settings: SelfPlaySettings) -> None:
-        """The side of a run that goes on, if its checkpoint tells of one, with all teams that it had."""
+        """Restore a resumed behavior's side, with all its teams, if its checkpoint holds one."""
         path = self._recorder.resumed.get(behavior.name)
         state = None if path is None else read_info(path).settings.get(SELF_PLAY)
         if state is None:
@@ -158,19 +158,20 @@ class Opponents:
             )
         if state["turns"] >= self.game.turns:
             self._random.bit_generator.state = state["random"]
-        found = {each["weights"]: self._read(behavior, each["weights"]) for each in state["snapshots"]}
+        files = {snapshot["weights"] for snapshot in state["snapshots"]}
+        snapshots = {file: self._read(behavior, file) for file in files}
         latest = Weights(self._policy_of(behavior.name))
-        self.game.restore(behavior.name, settings, state, latest, found.__getitem__)
+        self.game.restore(behavior.name, settings, state, latest, snapshots.__getitem__)
         side = self.game.sides[behavior.name]
         for team in side.teams:
             self._begin(behavior, team, latest, state)
-        log.info("%s: self-play goes on with %d snapshots, ELO %.3f.", behavior.name, len(found), side.pool.elo)
+        log.info("%s: self-play goes on with %d snapshots, ELO %.3f.", behavior.name, len(snapshots), side.pool.elo)
 
     def _read(self, behavior: Behavior, file: str) -> Weights:
         return Weights(earlier.read(self._recorder.folder.behavior(behavior.name), file, behavior.state.policy))
 
     def _policy_of(self, name: str) -> PolicyState:
-        """The learner's newest, in memory of its own."""
+        """Return a copy of the learner's newest policy."""
         return copied(self._behaviors[name].state.policy)
 
     def _played(self, name: str, team: int, over: Mapping[str, Sequence[EpisodeRecords]]) -> Played:
@@ -180,7 +181,7 @@ class Opponents:
 
     def _take_turn(self, name: str, played: Mapping[tuple[str, int], Played], trained: Weights | None = None) -> bool:
         turn = self.game.turn(name, played, self._behaviors[name].step, trained)
-        for team, weights in turn.sent:  # frozen policies act with other weights; who learns has the newest anyway
+        for team, weights in turn.sent:  # new weights of frozen policies; learners have their newest anyway
             self._ghosts.send(_name(name, team), weights)
         self._recorder.rated(name, turn.rated)
         if len(self.game.sides) > 1 or len(self.game.sides[name].teams) > 1:
@@ -188,21 +189,21 @@ class Opponents:
         return turn.changed
 
     def _follow(self) -> None:
-        """Sides that took their turn before another side ended that of the learning team take an empty one."""
+        """Let sides that stepped before another side changed the learning team take one more, empty step."""
         game = self.game
         while lagging := [name for name, side in game.sides.items() if side.learning != game.rotation.learning]:
             for name in lagging:
                 self._take_turn(name, {})
 
     def _route(self) -> None:
-        """Who learns follows the behavior, everybody else the frozen policy of the team."""
+        """Route the learning team to its behavior's policy, every other team to its frozen policy."""
         for behavior_id, policy in self._policy.items():
             name, team = behavior_name(behavior_id), team_of(behavior_id)
             self._behaviors.policies.route(behavior_id, None if self.game.learns(name, team) else policy)
             self.league.route(self._behaviors[name], behavior_id, team)
 
     def _miss(self, messages: int) -> None:
-        """Say once that nobody plays against the learner."""
+        """Warn once if no team plays against the learner."""
         teams = {team for side in self.game.sides.values() for team in side.teams}
         self._messages = None if len(teams) > 1 or self._messages is None else self._messages + messages
         if self._messages is not None and self._messages > PATIENCE:
@@ -216,5 +217,5 @@ class Opponents:
 
 
 def _name(name: str, team: int) -> str:
-    """What the frozen policy of a team is called."""
+    """Return the name of the frozen policy of a team."""
     return f"{name}?team={team}"

@@ -1,7 +1,7 @@
-"""The paged buffer of what an acting policy sees and does: slots, pages and arrays, and how they grow with its agents.
+"""Paged buffer of an acting policy's trajectories: slots, pages and arrays, and how they grow with its agents.
 
-The slots grow by themselves; pages and buffer follow. Every new shape of the buffer means that its programs are
-compiled once more, so it changes seldom, and there is room to spare.
+The slots grow by themselves; pages and buffer follow. For every new shape of the buffer its programs are compiled
+once more, so shapes change rarely, and there is room to spare.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from jaxrl.training.host.decide import ActorPrograms
 log = logging.getLogger(__name__)
 
 SLACK = 1.5
-"""Room of all pages over the states that hold the wanted decisions when everybody acts: dead members, uneven rows."""
+"""Ratio of the room of all pages to the wanted decisions, as members may be absent and rows uneven."""
 MOST = 16
-"""Room of all pages, at most, over the same; a buffer that would need more is learned from before it is full."""
+"""Largest such ratio; a buffer that would need more is learned from before it is full."""
 
 
 def capacity(decisions: int, rows: int, members: int) -> int:
-    """T, states of a page: with one for each row enough for `decisions` agent steps with slack, and for a message."""
+    """Compute T, the states of a page, so that one page per row holds `decisions` with slack, and one message."""
     return math.ceil(SLACK * decisions / (rows * members)) + MESSAGE + 1
 
 
 UNTRAINED = 1024
-"""Decisions that are kept from which nobody learns: statistics are drawn from them."""
+"""Decisions that are stored without learning from them; statistics are computed from them."""
 
 
 class Wanted(NamedTuple):
-    """How much a buffer is to hold, and how."""
+    """Amount and form of the data that a buffer is to hold."""
 
-    keeps: int  # agent decisions, of all kinds of members
-    env_steps: int | None = None  # messages of each worker instead; None: `keeps` counts
+    keeps: int  # agent decisions, of all behaviors of a team
+    env_steps: int | None = None  # messages of each worker; None: `keeps` counts
     max_length: int | None = None  # decisions after which an agent's episode is interrupted; None: never
     whole_episodes_only: bool = False  # running episodes stay at each update, and move to a fresh page as a whole
 
 
 def wanted_of(settings: BehaviorSettings, collect_size: int, *, areas: int = 1, learned: bool = True) -> Wanted:
-    """As the settings of a behavior say.
+    """Return the `Wanted` that a behavior's settings ask for.
 
     Args:
-      areas: of so many that step alike, in all workers, each gives its share where `collect_size` counts their steps.
-      learned: somebody learns from what is collected; otherwise it is forgotten now and then.
+      areas: number of areas in all workers; they share `collect_size` where it counts environment steps.
+      learned: whether the data is learned from; otherwise it is dropped from time to time.
     """
     if not learned:
         return Wanted(min(collect_size, UNTRAINED), max_length=settings.max_episode_length)
@@ -67,10 +67,10 @@ class PagedBuffer:
     """Rows for the agents in `slots`, and a page of the buffer for each.
 
     Args:
-      allocate: (states of a page) → an empty buffer, of one page for each row.
-      cut: is told how many running episodes could not stay whole, any number or none, and of the states of a page.
+      allocate: (states of a page) → an empty buffer with one page for each row.
+      cut: called with the number of running episodes that could not stay whole (perhaps 0), and the states of a page.
 
-    The buffer is a `TrajectoryState`, or `KindTrajectories` where members are of several kinds.
+    The buffer is a `TrajectoryState`, or `KindTrajectories` for teams of several behaviors.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class PagedBuffer:
     ) -> None:
         self.slots = slots
         self.running = RunningEpisodes() if wanted.whole_episodes_only else None
-        self.full = False  # there is no room for another message, and there shall be none
+        self.full = False  # there is no room for another message, and the buffer must not grow
         self._name = name
         self._programs = programs
         self._wanted = wanted
@@ -95,16 +95,16 @@ class PagedBuffer:
 
     @property
     def keeps(self) -> int:
-        """Agent decisions that the buffer is to hold, at most where environment steps are counted."""
+        """Agent decisions that the buffer is to hold; an upper limit where environment steps are counted."""
         if self._wanted.env_steps is None:
             return self._wanted.keeps
         return self._wanted.env_steps * self.slots.rows * self.slots.members
 
     def follow(self) -> bool:
-        """Let the buffer follow the slots, and return whether they have grown; programs are then built once more.
+        """Resize the buffer to the slots; return whether these have grown, so that programs are compiled once more.
 
-        More rows need fewer states each. A page that already holds too many keeps its length, unless a page as long
-        for every row would be far more than what is needed.
+        More rows need fewer states each. Pages that already hold too many states keep their length, unless pages of
+        that length for every row would take far more than the needed room.
         """
         slots, pages, (_, _, members) = self.slots, self.pages, self.buffer.shape
         rows = len(pages.page)
@@ -129,7 +129,7 @@ class PagedBuffer:
         return True
 
     def turn(self, steps: RowsMessage, fresh: int) -> None:
-        """Fresh pages for the rows that have no room left for this message; `fresh` decisions of `keeps` are held."""
+        """Give fresh pages to rows without room for this message; the buffer holds `fresh` decisions of `keeps`."""
         pages = self.pages
         if not pages.scarce:  # nearly every message
             return
@@ -147,13 +147,13 @@ class PagedBuffer:
         self.full = self._too_large(pages=2 * pages.given)
 
     def append(self, steps: RowsMessage, left_out: np.ndarray | None) -> None:
-        """The message was added to the buffer; `left_out`: as `Ingested.left_out`."""
+        """Count a message that was added to the buffer; `left_out`: as `Ingested.left_out`."""
         self.pages.append(steps)
         if self.running is not None:
             self.running.note(steps, self.pages, left_out)
 
     def taken(self, buffer: Any) -> None:
-        """Somebody has learned from the buffer: it goes on as `buffer`, of the same shapes."""
+        """Replace the buffer, after its data was taken for an update, by `buffer` of the same shapes."""
         self.buffer, self.full = buffer, False
         if self.running is None:
             self.pages.taken(self.slots.living)
@@ -161,16 +161,16 @@ class PagedBuffer:
             self.running.taken(self.pages)
 
     def discard(self) -> None:
-        """Forget what was collected, running episodes too."""
+        """Drop the collected data, running episodes too."""
         self.buffer, self.full = self._programs.discard(self.buffer), False
         self.pages.taken(self.slots.living)
         if self.running is not None:
             self.running.forget()
 
     def _turn_whole(self, running: RunningEpisodes, turning: np.ndarray, steps: RowsMessage, fresh: int) -> np.ndarray:
-        """Fresh pages for rows [B] that take all of their running episode along, longer ones where that is needed.
+        """Give rows [B] fresh pages, longer ones if needed, and move their whole running episodes there.
 
-        Returns the rows whose episode must be cut: there is no room for all of it.
+        Returns the rows whose episode must be cut, because a page has no room for all of it.
         """
         pages, length = self.pages, running.length(self.pages)
         while (turning & (2 * (length + MESSAGE) > pages.capacity)).any() and not self._too_large(
@@ -199,7 +199,7 @@ class PagedBuffer:
         return cut
 
     def _still_to_come(self, turning: int, fresh: int) -> int:
-        """Pages that so many rows, whose pages are full, will need after the next one, if all goes on like this."""
+        """Estimate how many more pages than the next one the `turning` rows will need until `keeps` is reached."""
         pages, room = self.pages, self.pages.capacity - MESSAGE
         states = (pages.given - len(pages.page)) * pages.capacity + int(pages.size.sum())
         rest = 1.1 * states * max(self.keeps / max(fresh, 1) - 1.0, 0.0)  # states of all rows
@@ -207,13 +207,13 @@ class PagedBuffer:
         return turning * max(math.ceil(rest * share / (turning * room)) - 1, 0)
 
     def _too_large(self, *, states: int | None = None, pages: int | None = None) -> bool:
-        """Whether a buffer whose pages have so many states, or that has so many pages, would be beyond `MOST`."""
+        """Return whether a buffer with so many states a page, or so many pages, would exceed `MOST`."""
         held_states, held_pages, members = self.buffer.shape
         cells = (states or held_states) * (pages or held_pages) * members
         return cells > MOST * capacity(self.keeps, 1, 1)
 
     def _resize(self, fresh: Any, more: int = 0) -> None:
-        """Room for all pages and `more`, as far as the bound allows; `fresh` are the pages of new rows."""
+        """Make room for all pages and `more`, as far as `MOST` allows; `fresh` are the pages of new rows."""
         pages, (_, room, _) = self.pages, self.buffer.shape
         more = max(more, pages.given // 2) if not len(fresh) else more  # few programs, some room to spare
         while more and self._too_large(pages=pages.given + more):

@@ -1,4 +1,4 @@
-"""What the host loop compiles: per behavior one program that acts and appends, one for the update, and seldom ones."""
+"""Compiled programs of the host loop: per behavior one that acts and appends, one for the update, and rare ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jaxrl.training.host.learner import LearnerPrograms, estimate, keep, learn, 
 
 
 def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
-    """The programs of a behavior. Buffer, store and learner are donated: they are updated in place."""
+    """Compile the programs of a behavior. Buffer, store and learner are donated: they are updated in place."""
     quick, score_action = quick_options(), scoring_action(algorithm)
     actor = ActorPrograms(
         decide=jax.jit(partial(decide, algorithm, time_horizon), donate_argnums=(1, 4)),
@@ -56,7 +56,7 @@ def compile_programs(algorithm: Algorithm, time_horizon: int) -> Programs:
 def compile_team(
     team: TeamAlgorithm, time_horizons: Sequence[int], like: Sequence[Programs]
 ) -> tuple[ActorPrograms, LearnerPrograms]:
-    """The programs of a team of several behaviors; `like`: those of each, were it alone, in the team's order."""
+    """Compile the programs of a team of several behaviors; `like`: each behavior's own, in the team's order."""
     quick = quick_options()
     acting = [Acting(algorithm, limit) for algorithm, limit in zip(team.kinds.values(), time_horizons, strict=True)]
     actor = ActorPrograms(
@@ -81,13 +81,13 @@ def compile_team(
 
 
 def key_of(seed: int, name: str) -> jax.Array:
-    """The key of a behavior, or of a frozen policy, in a run with this seed: fold_in(key(seed), CRC-32 of its name)."""
+    """Return the key of a behavior or frozen policy in a run with this seed: fold_in(key(seed), CRC-32 of its name)."""
     return _folded()(np.int32(seed), np.uint32(zlib.crc32(name.encode())))
 
 
 @cache
 def _folded() -> Callable[[np.int32, np.uint32], jax.Array]:
-    """One program where JAX's own functions are three."""
+    """Return one compiled program in place of JAX's three functions."""
     return jax.jit(
         lambda seed, number: jax.random.fold_in(jax.random.key(seed), number), compiler_options=quick_options()
     )
