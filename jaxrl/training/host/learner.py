@@ -208,7 +208,7 @@ class Learner:
 
     @property
     def policy(self) -> PolicyState:
-        """Policy for the actor; with inference without the parts that only learning needs."""
+        """Policy for the actor; in training with the critic, if that has memory too."""
         return acting(self.algorithm, self.state) if self.training else self.state.policy
 
     def fresh_state(self, key: jax.Array) -> TrainState:

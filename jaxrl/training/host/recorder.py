@@ -1,4 +1,4 @@
-"""The recorder of the host loop: behaviors that appear one by one, episodes and updates as they come."""
+"""Recorder of the host loop: writes behaviors, episodes and updates as they appear."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ from jaxrl.types import BehaviorSpec, EnvMessage
 log = logging.getLogger(__name__)
 
 LEAST_LARGE, TIMES_LARGE = 1000, 10
-"""A buffer is large above so many agent steps, or so many times buffer_size (R4)."""
+"""A buffer is large above `LEAST_LARGE` agent steps, or above `TIMES_LARGE` times buffer_size."""
 IDLE_MESSAGES = 100
-"""Messages in a row without a decision after which that is said (R54)."""
+"""Consecutive messages without a decision after which a warning is logged."""
 PHASES = {"environment": nodes.ENV_STEP, "act": nodes.EVALUATE, "update": nodes.UPDATE_POLICY}
 
 
@@ -61,25 +61,25 @@ class HostRecorder(Recorder):
     ) -> None:
         super().__init__(settings, folder, progress, PHASES, on_saved)
         self.exact = settings.checkpoint_settings.exact and not settings.checkpoint_settings.inference
-        self.due = False  # with `exact`: a checkpoint is to be made after the next update
+        self.due = False  # with `exact`: whether to write a checkpoint after the next update
         resumes = self.exact and settings.checkpoint_settings.resume
-        self.moment = moment_of_run(folder) if resumes else None  # that an exact run goes on from
+        self.moment = moment_of_run(folder) if resumes else None  # moment that an exact run resumes from
         self.times = StepTimes(self.timers)
         self.lessons = self._lessons()
-        self.resumed: dict[str, Path] = {}  # by behavior, the checkpoint that it goes on from
+        self.resumed: dict[str, Path] = {}  # checkpoint that a behavior resumes from, by behavior
         self.amend: Callable[[Behavior, Snapshot], Snapshot] = lambda _, snapshot: snapshot
-        """What else a checkpoint holds; whoever knows of it sets this."""
+        """Adds the self-play state to a checkpoint; set by `Opponents`."""
         self._names = BehaviorNames()
         self._statistics: dict[str, EpisodeStatistics] = {}
         self._loaded: list[str] = []
         self._opened: dict[str, Behavior] = {}
         self._teams = SharedLearners()
         self._shown: dict[int, dict[str, None]] = {}  # names of behaviors without a team, by worker
-        self._warned: set[str] = set()  # behaviors that credit no teams, and were paid as such
-        self._undecided: set[str] = set()  # behaviors that were paid for no decision, of which it was said
+        self._warned: set[str] = set()  # behaviors with a warning about group rewards
+        self._undecided: set[str] = set()  # behaviors with a warning about rewards for no decision
 
     def _lessons(self) -> Lessons:
-        """Of the run: a resumed one goes on where it was."""
+        """Make the run's lessons; a resumed run continues at its saved ones."""
         lessons = Lessons(self.settings.environment_parameters, self.settings.env_settings.seed)
         if self.settings.checkpoint_settings.resume:
             noted = None if self.moment is None else self.moment.lessons
@@ -95,10 +95,10 @@ class HostRecorder(Recorder):
             names.remember(identities(RunFolder(options.results_dir, options.initialize_from).status))
 
     def load(self, behavior: Behavior) -> None:
-        """A behavior appeared: the weights that it starts from, if asked. Comes before `open` of any that came with it.
+        """Load the weights that a new behavior starts from, if any. Call it before `open` of behaviors of one message.
 
-        Raises CheckpointError, or RunFolderError where its files would be those of another. Nothing is written, and of
-        an earlier run nothing is removed.
+        Raises CheckpointError, or RunFolderError if its files would be another behavior's. Writes nothing, and removes
+        nothing of an earlier run.
         """
         self._loaded.append(behavior.name)
         check_together(self._loaded)
@@ -110,14 +110,14 @@ class HostRecorder(Recorder):
                     earlier.check(self.folder.behavior(behavior.name), noted[SELF_PLAY], behavior.state.policy)
                 self.resumed[behavior.name] = path
         else:
-            for of in (behavior, *behavior.exploiters):
-                like = of.state, of.spec, of.settings
+            for member in (behavior, *behavior.exploiters):
+                like = member.state, member.spec, member.settings
                 state = saver.initialized(self.settings, self.folder, behavior.name, *like)
                 if state is not None:
-                    of.begin_from(state)
+                    member.begin_from(state)
 
     def first_policy(self, name: str, fresh: TrainState, spec: BehaviorSpec, settings: BehaviorSettings) -> PolicyState:
-        """What a behavior acts with that learns with others which have not been seen: of `fresh`, or as a run goes on.
+        """Return the policy of a behavior whose team is not complete: `fresh`'s, or the checkpoint's in a resumed run.
 
         Raises CheckpointError.
         """
@@ -125,7 +125,7 @@ class HostRecorder(Recorder):
         return fresh.policy if path is None else host_saver.first_policy(fresh, path, spec, settings)
 
     def _continued(self, name: str) -> Path | None:
-        """The checkpoint that a behavior goes on from; None: it appeared after the moment that the run goes on from."""
+        """Return the checkpoint that a behavior resumes from; None if it first appeared after the resumed moment."""
         if self.moment is None or not self.moment.paths:
             return require_latest(self.folder.behavior(name))
         return self.moment.paths.get(name)
@@ -145,9 +145,9 @@ class HostRecorder(Recorder):
         self._statistics[behavior.name], self._opened[behavior.name] = statistics, behavior
 
     def acted(self, behavior: Behavior, before: int, episodes: Sequence[EpisodeRecords]) -> None:
-        """One message was booked: its finished episodes, then summary and checkpoint if their step is reached.
+        """Record a booked message's finished episodes; write summary and checkpoint if their step is reached.
 
-        A behavior past its max_steps goes on here while others train, as in ML-Agents; it only learns no more.
+        A behavior past its max_steps is still recorded while others train, as in ML-Agents.
         """
         with self.timers(nodes.PROCESS):
             self._statistics[behavior.name].episodes(episodes)
@@ -158,7 +158,7 @@ class HostRecorder(Recorder):
         reached = due(behavior.settings, before, behavior.step)
         if reached.summary is not None:
             alone = before <= behavior.settings.max_steps and not behavior.stopped
-            learns = alone or (bool(behavior.team) and behavior.unfinished())  # with its mates it goes on
+            learns = alone or (bool(behavior.team) and behavior.unfinished())  # its team has steps left
             self._summary(behavior, reached.summary, training=behavior.training and learns)
         keeps = behavior.training and behavior.main is None
         if keeps and (reached.checkpoint or self.checkpoints.are_old(behavior.name)):
@@ -167,19 +167,20 @@ class HostRecorder(Recorder):
                 self._save(behavior)
 
     def followed(self, episodes: Sequence[Episode]) -> None:
-        """Episodes that somebody follows are over. They count for every behavior that they had agents of.
+        """Record followed episodes that are over, for every behavior that had agents in them.
 
-        Faulty ones count for none: their returns are only a part.
+        Faulty ones are left out: their returns are incomplete.
         """
         for episode in episodes:
             for name in () if episode.faulty else dict.fromkeys(agent.behavior for agent in episode.agents):
-                if name in self._statistics:  # not while others of its team have not been seen
+                if name in self._statistics:  # not while its team is not complete
                     self._statistics[name].followed(name, episode)
 
     def save_all(self, behaviors: Sequence[Behavior]) -> None:
-        """Checkpoints of one moment; statistics begin anew, as in a run that is resumed from them.
+        """Save all behaviors at one moment; statistics begin anew, as in a run that is resumed from there.
 
-        Those of the moment before are complete when the first of these begins, so that there is always one of all.
+        The checkpoints of the moment before are complete when the first new one begins, so that one complete moment
+        always exists.
         """
         self.due = False
         for behavior in behaviors:
@@ -188,26 +189,26 @@ class HostRecorder(Recorder):
             self._save(behavior)
             self._statistics[behavior.name].begin_anew()
             if behavior.training and replays(behavior.algorithm) and not behavior.algorithm.storage.saved:
-                saver.tell_empty(behavior.name, behavior.settings)  # here as well
+                saver.tell_empty(behavior.name, behavior.settings)  # empty as after a resume
 
     def save(self, behaviors: Sequence[Behavior]) -> None:
-        """A checkpoint of every behavior that trains, now, or with `exact` after the next update."""
+        """Save every behavior that trains, now, or with `exact` after the next update."""
         self.due = self.exact
         for behavior in behaviors if not self.exact else ():
             if behavior.training:
                 self._save(behavior)
 
     def updated(self, behavior: Behavior, metrics: dict[str, float]) -> None:
-        """An update has run; there are no metrics where what was collected was only kept for later."""
+        """Record an update; `metrics` is empty if the collected data was only stored."""
         self._statistics[behavior.name].signals(behavior.learner.earned.take())
         if metrics:
             self._statistics[behavior.name].update(metrics)
-        if behavior.updates == 1:  # later ones also learn from decisions that were open during an update
+        if behavior.updates == 1:  # later updates also learn from decisions that were pending during an update
             self.check_ratio(behavior.name, metrics.get(LARGEST_LOG_RATIO, 0.0))
             self._notice_lone_members(behavior)
 
     def with_scene_tags(self, result: EnvMessage) -> EnvMessage:
-        """The message whose statistics are apart from the trainer's own."""
+        """Return the message with its statistics renamed where they would have tags of the trainer's."""
         if not any(tags.is_trainers(stat.name) for stat in result.stats):
             return result
         stats = tuple(stat._replace(name=tags.scene_tag(stat.name)) for stat in result.stats)
@@ -215,9 +216,9 @@ class HostRecorder(Recorder):
         return result._replace(stats=stats)
 
     def environment(self, result: EnvMessage) -> None:
-        """Statistics that an environment sent belong to every behavior that it has shown so far.
+        """Record an environment's statistics for every behavior that it has shown so far.
 
-        Also to those that have no agent in this message: ML-Agents gives them to every behavior it knows.
+        This includes behaviors without an agent in this message: ML-Agents gives them to every behavior it knows.
         """
         self.first_look.met(map(behavior_name, result.new_specs))
         for behavior_id in result.new_specs:
@@ -227,18 +228,18 @@ class HostRecorder(Recorder):
         shown = self._shown.setdefault(result.worker, {})
         shown |= dict.fromkeys(behavior_name(behavior_id) for behavior_id in (*result.new_specs, *result.steps))
         for name in shown if result.stats else ():
-            if name in self._opened:  # not while others of its team have not been seen
-                league = (name, *(of.name for of in self._opened[name].exploiters))
+            if name in self._opened:  # not while its team is not complete
+                league = (name, *(exploiter.name for exploiter in self._opened[name].exploiters))
                 self._statistics[league[result.worker % len(league)]].environment(result.stats, result.worker)
 
     def reported(self, values: Sequence[tuple[str, float]]) -> None:
-        """Statistics that callbacks gave, by tag: they belong to every behavior."""
+        """Record statistics from callbacks, by tag, for every behavior."""
         for tag, value in values:
             for statistics in self._statistics.values():
                 statistics.reported(tag, value)
 
     def rated(self, name: str, games: Sequence[Rated]) -> None:
-        """Note the learner's rating after each of its games against earlier selves, and which were decided."""
+        """Record the learner's rating after each of its games against snapshots, and which were decided."""
         for game in games:
             self._statistics[name].reported(tags.ELO, game.elo)
             self._statistics[name].reported(tags.DECIDED, float(game.decided))
@@ -246,13 +247,13 @@ class HostRecorder(Recorder):
             self.lessons.rated(name, games[-1].elo)
 
     def told(self, name: str, tag: str, value: float) -> None:
-        """A statistic of this behavior alone."""
+        """Record one statistic for this behavior alone."""
         self._statistics[name].reported(tag, value)
 
     def lost(self, name: str, loss: Loss, dropped: int) -> None:
-        """A worker's process is no more, and `dropped` agents' episodes, with one open decision each (X11).
+        """Record a lost worker and the episodes of `dropped` agents, with one pending decision each.
 
-        Neither a restart nor faulty where it was closed in order.
+        A worker that was closed in order counts neither as a restart nor its episodes as faulty.
         """
         if not loss.in_order:
             self._statistics[name].lost(dropped)
@@ -275,10 +276,10 @@ class HostRecorder(Recorder):
             self.progress_of({behavior.name: behavior.step for behavior in behaviors})
 
     def finish(self, behaviors: Sequence[Behavior], cause: Exception | None, *, played: bool = True) -> None:
-        """The final save of every behavior (none with inference); says how the run ended, where something was `played`.
+        """Save every behavior for the last time (none with inference), and print the run's result if `played`.
 
-        `cause` is the error that ended the run. What goes wrong here is then only logged, and a behavior that had not
-        finished one decision is not saved: a model of step 0 is nobody's result.
+        `cause` is the error that ended the run. With it, errors while saving are only logged, and behaviors without a
+        finished decision are not saved.
         """
         if played:
             self.say_results(self._saved)
@@ -291,12 +292,12 @@ class HostRecorder(Recorder):
 
     @property
     def _saved(self) -> dict[str, Behavior]:
-        """Those that are somebody's result: all but exploiters."""
+        """Behaviors with checkpoints of their own: all but exploiters."""
         return {name: behavior for name, behavior in self._opened.items() if behavior.main is None}
 
     def _summary(self, behavior: Behavior, label: int, *, training: bool) -> None:
         statistics = self._statistics[behavior.name]
-        if not statistics.updated:  # entropy and value estimates stand in every summary
+        if not statistics.updated:  # every summary holds entropy and value estimates
             statistics.estimates(behavior.estimates())
         statistics.lessons(self.lessons.numbers)
         if self.settings.env_settings.time_statistics:
@@ -309,14 +310,14 @@ class HostRecorder(Recorder):
             self.judged(behavior)
 
     def evaluated(self, behavior: Behavior, step: int, found: dict[str, Summary]) -> None:
-        """Episodes were played beside the training at this step."""
+        """Record the statistics of the evaluation at this step."""
         self.write_evaluation(behavior.name, step, [self._statistics[behavior.name].of_evaluation(found)])
         self.judged(behavior)
 
     def judged(self, behavior: Behavior) -> None:
-        """What was written last has consequences: the best checkpoint so far, or the end of the training.
+        """After a summary or an evaluation, save the best checkpoint so far, and stop the training if a rule says so.
 
-        Not what exploiters show, who are no results.
+        Exploiters are left out: they are not results of the run.
         """
         if behavior.main is not None:
             return
@@ -339,7 +340,7 @@ class HostRecorder(Recorder):
         return snapshot._replace(described={**snapshot.described, **self._noted()}) if self.exact else snapshot
 
     def _noted(self) -> dict[str, Any]:
-        """What an exact continuation needs to know of the others at this moment (see exact.py)."""
+        """Return the moment of all behaviors and the lessons, which an exact resume needs (see exact.py)."""
         moment = {name: [behavior.step, behavior.decisions] for name, behavior in self._saved.items()}
         return {MOMENT: moment, LESSONS: [self.lessons.state()]}
 
@@ -385,19 +386,19 @@ class HostRecorder(Recorder):
 
 
 class Notices:
-    """What a run says once while it collects: buffers that grow large, environments in which nobody asks.
+    """Warns once while a run collects: of buffers that grow large, and environments whose agents never ask.
 
-    Looks at every message, for some 0.5 microseconds.
+    Checks every message, in about 0.5 microseconds.
     """
 
     def __init__(self) -> None:
-        self._large: set[str] = set()  # behaviors of which it was said
-        self._idle = 0  # messages in a row
+        self._large: set[str] = set()  # behaviors with a warning
+        self._idle = 0  # consecutive messages without a decision
         self._said_idle = False
         self._cancelling = CancellingRewards()
 
     def messages(self, results: Sequence[EnvMessage]) -> None:
-        """What arrived: environments that step on without any agent that asks are named (R54, M15)."""
+        """Warn once if environments have stepped for long without any agent that asks for a decision."""
         for result in results:
             if any(len(steps.deciding.agent_id) for steps in result.steps.values()):
                 self._idle = 0
@@ -425,7 +426,7 @@ class Notices:
                         log.warning("%s", text)
 
     def collected(self, behavior: Behavior) -> None:
-        """What a behavior's buffer holds now: a large one is named (R59, M14). Nothing is dropped."""
+        """Warn once if a behavior's buffer holds very many decisions; nothing is dropped."""
         size = behavior.learner.algorithm.collect_size
         held = behavior.collector.held
         if held <= max(LEAST_LARGE, TIMES_LARGE * size) or behavior.name in self._large or not behavior.training:

@@ -1,8 +1,8 @@
-"""Who decides for whom: messages are split by policy, and the actions put together again. Numpy only.
+"""Route agents to policies: split messages by policy, and put the actions together again. Numpy only.
 
-An `Assignment` says which policy an agent follows, as a mapping of callbacks does. Where nobody is assigned a message
-passes whole to the policy of its team: that of its behavior, or an opponent of self-play. Learning, frozen and
-evaluated policies all act in `decide`, and so does whatever else can `act`.
+An `Assignment` says which policy an agent follows, as a mapping of callbacks does. Without assignments a whole message
+goes to the policy of its team: its behavior's, or an opponent of self-play. Learning, frozen and evaluated policies all
+act in `decide`, as does any other object with an `act` method.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from jaxrl.rollout.following.followed import AgentRecord, Episode
 from jaxrl.types import Action, ActionSpec, BehaviorMessage, EnvMessage, Taken
 
 Assignment = Callable[[AgentRecord, Episode], Follows | None]
-"""(agent, its episode) → the policy that it follows there; None: the next assignment is asked, and in the end its
+"""(agent, its episode) → the policy that it follows there; None: ask the next assignment; after the last one its
 team's own policy acts. The episode knows its `worker` and `group_id`, the team is part of `agent.behavior_id`."""
 Chosen = dict[int, dict[str, Action]]
 """Worker → behavior id → actions of its deciding agents, in their order."""
 Own = Callable[[int, str], str]
-"""(worker, behavior id) → the policy of its agents that are not assigned: that of the behavior, or an opponent."""
+"""(worker, behavior id) → the policy of its agents without an assignment: the behavior's, or an opponent."""
 Record = Callable[[Source, int], AgentRecord | None]
 """(source, agent id) → the record of a living agent."""
 
@@ -39,29 +39,29 @@ class Decides(Protocol):
     def act(
         self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]]
     ) -> tuple[dict[Source, Action], list[EpisodeRecords]]:
-        """Each source's actions in its agents' order, and finished episodes.
+        """Return each source's actions in its agents' order, and finished episodes.
 
-        Nobody learns from the decisions of agents in `untrained`, ids by source.
+        Decisions of agents in `untrained`, ids by source, are not learned from.
         """
         ...
 
 
 @dataclass
 class Share:
-    """What one policy gets of the messages."""
+    """Part of the messages that one policy acts on."""
 
     messages: dict[Source, BehaviorMessage] = field(default_factory=dict)
-    untrained: dict[Source, set[int]] = field(default_factory=dict)  # ids whose decisions leave no samples
-    deciding: dict[Source, np.ndarray] = field(default_factory=dict)  # places in the whole message; without: all
+    untrained: dict[Source, set[int]] = field(default_factory=dict)  # agents whose decisions leave no samples
+    deciding: dict[Source, np.ndarray] = field(default_factory=dict)  # places in the whole message; no entry: all
 
 
 def of_behavior(worker: int, behavior_id: str) -> str:
-    """Everybody follows the policy of its behavior."""
+    """Return the policy of the behavior: its name."""
     return behavior_name(behavior_id)
 
 
 def whole(results: Sequence[EnvMessage], own: Own = of_behavior) -> dict[str, Share]:
-    """Where nobody is assigned: each behavior id, that is team, follows its own policy."""
+    """Return the shares of whole messages, without assignments: each behavior id (a team) follows its own policy."""
     shares: dict[str, Share] = {}
     for result in results:
         for behavior_id, steps in result.steps.items():
@@ -73,7 +73,7 @@ def whole(results: Sequence[EnvMessage], own: Own = of_behavior) -> dict[str, Sh
 def decide(
     shares: Mapping[str, Share], policies: Mapping[str, Decides], chosen: Chosen
 ) -> dict[str, list[EpisodeRecords]]:
-    """One call per policy, whose actions are put into `chosen`; by policy, the episodes that ended."""
+    """Call each policy once, put its actions into `chosen`, and return the episodes that ended by policy."""
     over = {}
     for name, share in shares.items():
         actions, over[name] = policies[name].act(share.messages, share.untrained)
@@ -82,31 +82,31 @@ def decide(
 
 
 def joint(shares: dict[str, Share], team: Sequence[str]) -> Share | None:
-    """The shares of the policies of a team as one, taken out of `shares`; None: nobody has any."""
-    found = None
+    """Remove the shares of a team's policies from `shares` and return them merged; None if there are none."""
+    merged = None
     for name in team:
         share = shares.pop(name, None)
         if share is not None:
-            found = found or Share()
-            found.messages |= share.messages
-            found.untrained |= share.untrained
-            found.deciding |= share.deciding
-    return found
+            merged = merged or Share()
+            merged.messages |= share.messages
+            merged.untrained |= share.untrained
+            merged.deciding |= share.deciding
+    return merged
 
 
 class Router:
-    """Remembers which policy each living agent followed last: what it brings belongs to that one."""
+    """Remembers which policy each living agent followed last, as its next reward belongs to that policy."""
 
     def __init__(self, record: Record, own: Own = of_behavior) -> None:
         self._record = record
         self._own = own
         self._followed: dict[Source, dict[int, str]] = {}
-        self._orphans: dict[Source, set[int]] = {}  # followed a policy that is no more
+        self._orphans: dict[Source, set[int]] = {}  # agents that followed a policy since removed
 
     def split(self, results: Sequence[EnvMessage]) -> dict[str, Share]:
-        """Each policy's share of the messages; the tracker has booked them before.
+        """Split messages, which the tracker has booked before, into each policy's share.
 
-        Agents that end before they ever asked belong to the policy of their behavior (U1).
+        Agents that end before they ever asked belong to the policy of their behavior.
         """
         shares: dict[str, Share] = {}
         for result in results:
@@ -116,7 +116,7 @@ class Router:
         return shares
 
     def removed(self, policy: str) -> None:
-        """The policy is no more: what its agents bring next is an answer to nobody."""
+        """Forget a removed policy: the next outcomes of its agents go to no policy."""
         for source, followed in self._followed.items():
             gone = {agent for agent, name in followed.items() if name == policy}
             self._orphans.setdefault(source, set()).update(gone)
@@ -124,7 +124,7 @@ class Router:
                 del followed[agent]
 
     def forget(self, loss: Loss) -> None:
-        """These agents are no more."""
+        """Forget lost agents."""
         for source, followed in self._followed.items():
             self._followed[source] = {i: name for i, name in followed.items() if not loss.concerns(*source, i)}
         for source, orphans in self._orphans.items():
@@ -160,7 +160,7 @@ class Router:
 
 
 def blank(results: Sequence[EnvMessage], spec: Callable[[str], ActionSpec]) -> Chosen:
-    """Actions of all deciding agents, to be filled by `join`; `spec` gives the actions of a behavior id."""
+    """Return zero actions of all deciding agents, for `join` to fill; `spec` returns a behavior id's action spec."""
     chosen: Chosen = {}
     for result in results:
         here = chosen[result.worker] = {}
@@ -174,7 +174,7 @@ def blank(results: Sequence[EnvMessage], spec: Callable[[str], ActionSpec]) -> C
 
 
 def join(chosen: Chosen, share: Share, actions: Mapping[Source, Action]) -> None:
-    """Put a policy's actions where its agents stand in the whole message, in place."""
+    """Write a policy's actions to its agents' places in the whole message, in place."""
     for source, action in actions.items():
         here, places = chosen[source.worker], share.deciding.get(source)
         if places is None:
@@ -187,12 +187,12 @@ def join(chosen: Chosen, share: Share, actions: Mapping[Source, Action]) -> None
 def _part(
     steps: BehaviorMessage, *, ended: Sequence[int], deciding: np.ndarray, taken: Sequence[int]
 ) -> BehaviorMessage:
-    """The message of some of its agents, by their places in it; infos stay whole."""
+    """Return the message reduced to some of its agents, by their places in it; infos stay whole."""
     theirs = None
     if steps.taken is not None and taken:
-        kept = list(taken)
+        rows = list(taken)
         action = steps.taken.action
-        theirs = Taken(steps.taken.agent_id[kept], Action(action.continuous[kept], action.discrete[kept]))
+        theirs = Taken(steps.taken.agent_id[rows], Action(action.continuous[rows], action.discrete[rows]))
     return BehaviorMessage(
         ended=some(steps.ended, ended), deciding=some(steps.deciding, deciding), infos=steps.infos, taken=theirs
     )

@@ -1,4 +1,4 @@
-"""One whole run of the host loop, from checked settings to a results folder."""
+"""Run the host loop, from checked settings to a results folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def train(
     callbacks: Sequence[Callbacks] | None = None,
     policy_mapping: PolicyMapping | None = None,
 ) -> None:
-    """One whole run, from checked settings to a results folder.
+    """Run a whole training, from checked settings to a results folder.
 
     Ends when every behavior has passed its max_steps, at Ctrl-C or when an environment is closed (saves, returns),
     or with an error (saves and raises it).
@@ -45,10 +45,10 @@ def train(
       started: from `launched(settings)`, done before JAX was imported.
       callbacks: called in this order, instead of those that the settings name (`callbacks: [module:Class]`).
       policy_mapping: (agent, episode, worker) → the policy that the agent follows, as `Callbacks.policy_mapping`; asked
-        before those of the callbacks.
+        before the mappings of the callbacks.
 
     Raises:
-      JaxrlError: whatever the user can mend, before anything is written if it can be known before.
+      JaxrlError: a fault that the user can mend; before anything is written if it can be known by then.
     """
     require_float32()
     try:
@@ -67,14 +67,14 @@ def host_loop(
     callbacks: Sequence[Callbacks] | None = None,
     policy_mapping: PolicyMapping | None = None,
 ) -> Iterator[HostLoop]:
-    """The loop of a run, its environments started: `with host_loop(settings) as loop: for turn in loop.iterate(): ...`.
+    """Start a run's environments and yield its loop: `with host_loop(settings) as loop: for turn in loop.iterate()`.
 
-    For who wants to see what is collected while a run goes on; see `HostLoop.iterate`. Arguments and errors are those
-    of `train`; KeyboardInterrupt for Ctrl-C before the environments have started.
+    It gives a caller access to each loop step, see `HostLoop.iterate`. Arguments and errors are those of `train`;
+    KeyboardInterrupt for Ctrl-C before the environments have started.
     """
     if started is None:
         check_run(settings)
-    else:  # environments that are there already need not be those that the settings name
+    else:  # environments that are already started may differ from those that the settings name
         refuse_undemonstrated(settings)
     warn_of_cloning(settings)
     settings = with_drawn_seed(settings)

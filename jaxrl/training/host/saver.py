@@ -1,4 +1,4 @@
-"""Checkpoints of the host loop: a learner, its step and how many decisions it has made."""
+"""Checkpoints of the host loop: a learner, its step and its number of decisions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Saved(struct.PyTreeNode):
 
 
 def snapshot_of(behavior: Behavior) -> Snapshot:
-    """A behavior of the host loop."""
+    """Return the checkpoint snapshot of a behavior of the host loop."""
     state = behavior.state
     return Snapshot(
         name=behavior.name,
@@ -59,7 +59,7 @@ def _saved(behavior: Behavior) -> Saved:
 
 
 def _check_league(behavior: Behavior, path: Path) -> None:
-    """Raise CheckpointError where a checkpoint has another number of exploiters than this run."""
+    """Raise CheckpointError if a checkpoint has another number of exploiters than this run."""
     leaves = (leaf.split("/") for leaf in checkpoint.read_info(path).leaves)
     there, here = len({leaf[1] for leaf in leaves if leaf[0] == "exploiters"}), len(behavior.exploiters)
     if there != here:
@@ -71,26 +71,25 @@ def _check_league(behavior: Behavior, path: Path) -> None:
 
 
 def first_policy(fresh: TrainState, path: Path, spec: BehaviorSpec, settings: BehaviorSettings) -> PolicyState:
-    """The policy in a checkpoint alone; `fresh` is a learner that acts like it. Raises CheckpointError."""
-    wanted = {"train": _acting(fresh)}
-    found = checkpoint.restore(path, wanted, spec=spec, settings=saver.settings_of(settings), part=True)
-    return found["train"].policy
+    """Read only the policy of a checkpoint; `fresh` is a train state of its shape. Raises CheckpointError."""
+    template = {"train": _acting(fresh)}
+    contents = checkpoint.restore(path, template, spec=spec, settings=saver.settings_of(settings), part=True)
+    return contents["train"].policy
 
 
 def _acting(state: TrainState) -> TrainState:
-    """What acting needs of it."""
+    """Return the state reduced to the parts that acting needs."""
     return state.replace(critic=(), optimizer=(), own={}, signals={})
 
 
 def resume(behavior: Behavior, path: Path) -> None:
     """Continue from a checkpoint of this run. Raises CheckpointError when it does not fit.
 
-    Who only acts takes its policy alone where the rest is that of a team, which has a critic of its own kind, or of a
-    league.
+    With inference, a behavior of a team or of a league reads only the policy, as the rest has another form.
     """
     require_loop(path, compiled=False)
-    own = behavior.settings.self_play
-    shares = behavior.settings.team is not None or (own is not None and own.league is not None)
+    game = behavior.settings.self_play
+    shares = behavior.settings.team is not None or (game is not None and game.league is not None)
     state, part = behavior.state, not behavior.training and shares
     if not part:
         _check_league(behavior, path)
@@ -102,9 +101,10 @@ def resume(behavior: Behavior, path: Path) -> None:
     learner, keeps = behavior.learner, behavior.algorithm.storage.saved
     if behavior.training:
         learner.store = saver.resumed_store(learner.store, path, spec, settings, described, saved=keeps)
-    for of, its in zip((behavior, *behavior.exploiters), (saved, *saved.exploiters), strict=True):
+    for member, its in zip((behavior, *behavior.exploiters), (saved, *saved.exploiters), strict=True):
         step = int(its.step)
-        of.restore(its.train.replace(step=jnp.int32(min(step, LARGEST_STEP))), step=step, decisions=int(its.decisions))
-        log.info("%s: resuming from %s at step %d.", of.name, path, step)
+        state = its.train.replace(step=jnp.int32(min(step, LARGEST_STEP)))
+        member.restore(state, step=step, decisions=int(its.decisions))
+        log.info("%s: resuming from %s at step %d.", member.name, path, step)
     if not behavior.unfinished():
         log.warning("%s: %s", behavior.name, behavior.settings.passed_text)

@@ -1,4 +1,4 @@
-"""Numbers of one behavior in the host loop, episode by episode, from one summary to the next."""
+"""Statistics of one behavior in the host loop, collected by episode between two summaries."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _UNDECIDED = {
     tags.UNDECIDED_REWARD: tags.CUMULATIVE_REWARD,
     tags.UNDECIDED_GROUP_REWARD: tags.GROUP_CUMULATIVE_REWARD,
 }
-"""Tags of rewards for no decision, and of the returns beside which they are told."""
+"""Tags of rewards for no decision, and the tags of the returns that they are reported with."""
 
 
 class EpisodeStatistics:
-    """Collects between two summaries. `teams`: group returns are written from the first episode on, even zeros."""
+    """Statistics between two summaries. `teams`: write group returns from the first episode on, even zeros."""
 
     def __init__(self, settings: BehaviorSettings, *, teams: bool) -> None:
-        self.group_rewards = False  # whether a team has been paid together
-        self.undecided = False  # whether anything was paid for no decision, see `EpisodeRecords.undecided`
+        self.group_rewards = False  # whether any group reward was seen
+        self.undecided = False  # whether any reward came for no decision, see `EpisodeRecords.undecided`
         self._teams = teams
-        self.updated = False  # since the last summary
+        self.updated = False  # whether an update has run since the last summary
         self._settings = settings
         self._first_signal = next(iter(settings.reward_signals))
         self._stats = StatsAggregator()
@@ -42,7 +42,7 @@ class EpisodeStatistics:
         self._since_update: list[float] = []
 
     def episodes(self, records: Sequence[EpisodeRecords]) -> None:
-        """Finished episodes. Group returns are reported once any group reward was seen, or always with `teams`."""
+        """Add finished episodes. Group returns are reported once any group reward was seen, or always with `teams`."""
         for record in records:
             self._stats.extend(tags.CUMULATIVE_REWARD, record.returns, Aggregation.HISTOGRAM)
             self._stats.extend(tags.EPISODE_LENGTH, record.lengths)
@@ -64,12 +64,12 @@ class EpisodeStatistics:
                 self.undecided |= any(values)
 
     def lost(self, episodes: int) -> None:
-        """A worker was started again, and so many agents' episodes with it."""
+        """Count a worker that was restarted, and the number of agents' episodes lost with it."""
         self._stats.add(tags.WORKER_RESTARTS, 1.0, Aggregation.SUM)
         self._stats.add(tags.FAULTY_EPISODES, float(episodes), Aggregation.SUM)
 
     def followed(self, name: str, episode: Episode) -> None:
-        """An episode that somebody follows is over. It counts for behavior `name` as far as its agents are of it."""
+        """Add a followed episode that is over, with those of its agents that are of behavior `name`."""
         agents = [agent for agent in episode.agents if agent.behavior == name]
         self._figures.add(
             EpisodeNumbers(
@@ -83,60 +83,60 @@ class EpisodeStatistics:
         self._media |= episode.media
 
     def of_evaluation(self, found: dict[str, Summary]) -> dict[str, Summary]:
-        """The summary of each tag of episodes beside the training: of group returns once any team has been paid."""
+        """Return an evaluation's summaries by tag, with group returns only once any group reward was seen."""
         group = EVALUATED[1]
         self.group_rewards |= group in found and any(found[group].values)
         return {tag: summary for tag, summary in found.items() if self.group_rewards or tag != group}
 
     def media(self) -> dict[str, np.ndarray]:
-        """The newest picture of each name that episodes left since this was asked last, uint8 [H, W, 3]."""
+        """Return the newest picture, uint8 [H, W, 3], of each name that episodes left since the last call."""
         taken, self._media = self._media, {}
         return taken
 
     def environment(self, stats: Sequence[EnvironmentStat], worker: int) -> None:
-        """Values that an environment sent through its stats channel."""
+        """Add values that an environment sent through its stats channel."""
         self._stats.add_environment_stats(stats, worker)
 
     def reported(self, tag: str, value: float) -> None:
-        """A value that a callback gave."""
+        """Add a value from a callback."""
         self._stats.add(tag, value)
 
     def lessons(self, numbers: Mapping[str, int]) -> None:
-        """The present lesson of each environment parameter."""
+        """Add the present lesson of each environment parameter."""
         for parameter, number in numbers.items():
             self._stats.add(tags.lesson_tag(parameter), number, Aggregation.MOST_RECENT)
 
     def update(self, metrics: Mapping[str, float]) -> None:
-        """Metrics of one update."""
+        """Add the metrics of one update."""
         self.estimates(metrics)
         self.updated = True
         self._since_update.clear()
 
     def signals(self, sums: Mapping[str, Sequence[float]]) -> None:
-        """What each reward signal but the environment's own has paid in episodes that have ended."""
+        """Add the rewards of each signal except the environment's, summed over each episode that has ended."""
         for name, of_episodes in sums.items():
             self._stats.extend(tag_of(f"reward/{name}"), of_episodes)
 
     def times(self, milliseconds: Mapping[str, float]) -> None:
-        """Smoothed means of what an environment step costs, by name."""
+        """Add the smoothed mean costs of an environment step in milliseconds, by name."""
         for name, value in milliseconds.items():
             self._stats.add(f"Time/{name}", value)
 
     def estimates(self, metrics: Mapping[str, float]) -> None:
-        """Metrics that were made without an update."""
+        """Add metrics that were computed without an update."""
         for name, value in metrics.items():
             self._stats.add(tag_of(name, self._first_signal), value)
 
     def begin_anew(self) -> None:
-        """Nothing has been collected, as in a run that is resumed here."""
+        """Drop all statistics, as in a run that is resumed now."""
         self._stats, self.updated = StatsAggregator(), False
         self._undecided = dict.fromkeys(_UNDECIDED, 0.0)
         self._figures, self._media = EpisodeFigures(self._settings.episode_window), {}
-        for collected in (self._returns, self._team_returns, self._since_update):
-            collected.clear()
+        for returns in (self._returns, self._team_returns, self._since_update):
+            returns.clear()
 
     def take(self) -> list[dict[str, Summary]]:
-        """The summary of each tag, for the one event file; afterwards everything is empty."""
+        """Return the summary of each tag, for the one event file, and empty the statistics."""
         self.updated = False
         taken = self._stats.take()
         if not (self.group_rewards or self._teams):
@@ -144,25 +144,25 @@ class EpisodeStatistics:
         return [taken | self._take_undecided(taken) | self._figures.take()]
 
     def _take_undecided(self, taken: Mapping[str, Summary]) -> dict[str, Summary]:
-        """Rewards for no decision, spread over the episodes in `taken`, once there were any.
+        """Return rewards for no decision, as a mean over the episodes in `taken`; empty until there were any.
 
-        So the mean return and this number add up to what the scene has paid per episode.
+        The mean return and this number add up to the scene's reward per episode.
         """
-        found = {}
+        summaries = {}
         for tag, total in self._undecided.items() if self.undecided else ():
             returns = taken.get(_UNDECIDED[tag])
             if returns is not None:
-                found[tag] = Summary.of(total / returns.count)
+                summaries[tag] = Summary.of(total / returns.count)
                 self._undecided[tag] = 0.0
-        return found
+        return summaries
 
     def mean_reward(self) -> float | None:
-        """Mean over the last 100 team episodes if teams are paid together, else agent episodes; None before any."""
+        """Compute the mean return of the last 100 team episodes with group rewards, else agent episodes, or None."""
         recent = self._team_returns if self.group_rewards else self._returns
         return float(np.mean(recent)) if recent else None
 
     def result_line(self, name: str) -> str:
-        """How the run ended, in words."""
+        """Return a sentence with the run's last mean return."""
         recent = self._team_returns if self.group_rewards else self._returns
         if not recent:
             return f"{name}: no episode was completed."
@@ -170,5 +170,5 @@ class EpisodeStatistics:
         return f"{name}: mean {what} {np.mean(recent):.3f} over the last {len(recent)} {kind}."
 
     def checkpoint_reward(self) -> float | None:
-        """Mean agent return since the last update, as training_status.json records it."""
+        """Compute the mean agent return since the last update, as training_status.json records it, or None."""
         return float(np.mean(self._since_update)) if self._since_update else None

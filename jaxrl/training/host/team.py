@@ -1,8 +1,8 @@
-"""Behaviors that learn together (`team: NAME`): one that acts for all; files and console see each by itself.
+"""Team of several behaviors (`team: NAME`): one actor for all; files and console see each behavior separately.
 
-Unity announces a behavior with its first agent. One critic judges all, and what it reads is known when all are. Until
-then the agents that are there act with the policy that their behavior begins with, and nobody learns from what they do;
-no file is written and no step counts.
+Unity announces a behavior with its first agent. One critic evaluates all behaviors, so its inputs are known when all
+have appeared. Until then agents act with their behavior's initial policy, without learning; no file is written and no
+step counts.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from jaxrl.types import NOTHING, Action, BehaviorMessage, BehaviorSpec
 log = logging.getLogger(__name__)
 
 PATIENCE = 1000
-"""Messages after which the others are missed."""
+"""Messages after which a warning names the missing behaviors of a team."""
 
 
 class Kind(NamedTuple):
-    """A behavior of a team that has been seen: all that it is made of, were it alone."""
+    """Parts of a behavior that has been seen, as it would be made without a team."""
 
     spec: BehaviorSpec
     settings: BehaviorSettings
@@ -51,13 +51,13 @@ class Team(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Of its behaviors."""
+        """Names of its behaviors."""
         return [behavior.name for behavior in self.behaviors]
 
     def act(
         self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
     ) -> tuple[dict[Source, Action], dict[str, list[EpisodeRecords]]]:
-        """Each source's actions in its agents' order, and finished episodes by behavior; see `Behavior.act`."""
+        """Return each source's actions in its agents' order, and finished episodes by behavior; see `Behavior.act`."""
         actions, episodes, finished = self.policy.act(messages, untrained)
         for behavior in self.behaviors:
             behavior.count(finished[behavior.name])
@@ -67,52 +67,52 @@ class Team(NamedTuple):
 
 
 def make_team_of(name: str, kinds: Mapping[str, Kind], *, areas: int, environment: EnvironmentSettings) -> Team:
-    """Return fresh learners of a team, and the policy that acts for them; `kinds` by behavior.
+    """Make the fresh learners and the actor of a team; `kinds` by behavior.
 
-    Of `areas` that step alike, in all workers, each gives its share where `collect_size` counts environment steps.
+    `areas` is the number of areas in all workers: they share `collect_size` where that counts environment steps.
     Raises SettingsError for behaviors that cannot learn together.
     """
-    algorithms = {of: kind.algorithm for of, kind in kinds.items()}
-    together = make_team(name, algorithms, {of: kind.settings for of, kind in kinds.items()})
+    algorithms = {behavior: kind.algorithm for behavior, kind in kinds.items()}
+    together = make_team(name, algorithms, {behavior: kind.settings for behavior, kind in kinds.items()})
     limits = [kind.settings.segment_limit for kind in kinds.values()]
     actor, learner = compile_team(together, limits, [kind.programs for kind in kinds.values()])
     learners: dict[str, KindLearner] = {}
     policies, behaviors = [], []
-    for of, kind in kinds.items():
-        algorithm = together.kinds[of]
-        known = (of, kind.spec, kind.settings, algorithm)
+    for behavior, kind in kinds.items():
+        algorithm = together.kinds[behavior]
+        known = (behavior, kind.spec, kind.settings, algorithm)
         learns = ThreadedKindLearner if kind.settings.threaded else KindLearner
-        own = learns(*known, learner, kind.key, training=True, together=together, team=learners)
-        acts = (of, kind.spec, algorithm, kind.programs.actor, own.policy, own.run_key, environment)
-        watch = own.watch if isinstance(own, ThreadedKindLearner) else None
+        part = learns(*known, learner, kind.key, training=True, together=together, team=learners)
+        acts = (behavior, kind.spec, algorithm, kind.programs.actor, part.policy, part.run_key, environment)
+        watch = part.watch if isinstance(part, ThreadedKindLearner) else None
         policies.append(KindPolicy(*acts, kind.settings.team_capacity, watch))
-        behaviors.append(Behavior(own, policies[-1], behaviors))
+        behaviors.append(Behavior(part, policies[-1], behaviors))
     wanted = wanted_of(next(iter(kinds.values())).settings, together.collect_size, areas=areas)
     return Team(tuple(behaviors), TeamPolicy(name, policies, actor, wanted, environment))
 
 
 class Gathering:
-    """Kinds of members that have been seen of each team of which others have not."""
+    """Behaviors that have been seen, of teams that are not complete."""
 
     def __init__(self, settings: RunSettings) -> None:
         self._wanted = teams_of(settings.behaviors)
-        self._seen: dict[str, dict[str, Kind]] = {}  # by team and behavior, of those that are not complete
+        self._seen: dict[str, dict[str, Kind]] = {}  # by team and behavior; without complete teams
         self._messages = 0
-        self._told: set[str] = set()  # behaviors of which it was said
+        self._told: set[str] = set()  # behaviors that were logged as waiting
 
     def waits(self, name: str) -> Kind | None:
-        """A behavior that waits for others."""
+        """Return a behavior that waits for others of its team, or None."""
         return next((kinds[name] for kinds in self._seen.values() if name in kinds), None)
 
     def spec_of(self, name: str) -> BehaviorSpec | None:
-        """Of a behavior that waits for others."""
+        """Return the spec of a behavior that waits for others of its team, or None."""
         kind = self.waits(name)
         return None if kind is None else kind.spec
 
     def add(self, team: str, name: str, kind: Kind) -> dict[str, Kind] | None:
-        """A behavior was seen; all of its team in the order of the file, if it is the last of them.
+        """Add a behavior; return its whole team in the order of the file if it is now complete, else None.
 
-        Raises SettingsError for one that the file does not name.
+        Raises SettingsError for a behavior that the file does not name.
         """
         if name not in self._wanted.get(team, ()):
             raise SettingsError(
@@ -127,7 +127,7 @@ class Gathering:
         return {of: seen[of] for of in self._wanted[team]}
 
     def miss(self, messages: int) -> None:
-        """So many messages have come: say who waits, and once, after many, that a team does not learn."""
+        """Count messages; log behaviors that wait, and warn once, after many messages, that a team does not learn."""
         if not self._seen or self._messages > PATIENCE:
             return
         for team, seen in self._seen.items():

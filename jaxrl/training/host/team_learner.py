@@ -1,7 +1,7 @@
-"""Behaviors that learn as one team: one update of all, from streams that they have in common.
+"""Learners of a team of several behaviors: one update for all, from their common buffer.
 
-Each keeps a state, a step, settings and statistics of its own; `TeamAlgorithm.learn` learns from the rollouts of all
-and gives each its state and metrics.
+Each behavior has its own state, step, settings and statistics; `TeamAlgorithm.learn` learns from the rollouts of all
+and returns each behavior's state and metrics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jaxrl.training.signal_rewards import PAID
 def learn(
     team: TeamAlgorithm, states: dict[str, TrainState], store: Any, buffer: KindTrajectories, *begin: Any
 ) -> tuple[dict[str, TrainState], Any, KindTrajectories, dict[str, Metrics]]:
-    """Take all rows and learn from them: the one call per update. States and metrics by behavior."""
+    """Take all rows and learn from them, in the one call per update. States and metrics are by behavior."""
     rollouts, buffer = kinds.take(buffer, *begin)
     states, store, metrics = learn_from(team, states, store, rollouts)
     return states, store, buffer, metrics
@@ -43,15 +43,15 @@ def learn_from(
 
 
 def estimate(team: TeamAlgorithm, states: dict[str, TrainState], buffer: KindTrajectories) -> dict[str, Metrics]:
-    """What statistics show of values and entropy, of what stands in the buffer, by behavior."""
+    """Compute the value and entropy metrics of the data in the buffer, by behavior."""
     return team.estimate(states, dict(zip(team.kinds, kinds.rollouts_of(buffer), strict=True)))
 
 
 class KindLearner(Learner):
-    """The part of one behavior in a team, which goes on until all of its behaviors are done. Arguments as `Learner`.
+    """Learner of one behavior of a team, which goes on until all its behaviors are done. Arguments as `Learner`.
 
-    together: what it learns with.
-    team: by name, those that were made before, in the order of `together`; this one joins them.
+    together: the team's algorithm.
+    team: learners by name that were made before, in the order of `together`; this one is added.
     """
 
     def __init__(
@@ -61,26 +61,26 @@ class KindLearner(Learner):
         self.together = together
         team[name] = self
         self.team = team
-        self._told: dict[str, float] = {}  # metrics of the newest update, until somebody takes them
+        self._told: dict[str, float] = {}  # metrics of the newest update, until `take_told`
 
     @property
     def policy(self) -> PolicyState:
-        """As of `Learner`; the critic is the team's."""
+        """Policy for the actor, as of `Learner`; the critic is the team's."""
         return acting(self.together, self.state)
 
     def unfinished(self) -> bool:
-        """Whether a behavior of the team has something left to do."""
+        """Return whether any behavior of the team has steps left."""
         return any(kind.goes_on() for kind in self.team.values())
 
     def _due(self, actor: Collector) -> bool:
-        """As of `Learner`: a team learns from everything at once."""
+        """Return True, and note the amount of data: a team learns from all data at once."""
         self._warn_of_few(actor.fresh)
         for kind in self.team.values():
             kind.held = Held(actor.env_steps, actor.fresh)
         return True
 
     def _learned(self, state: Any, store: Any, metrics: Any, rows: np.ndarray) -> dict[str, float]:
-        """One update of the whole team; the others' metrics are theirs to take (`take_told`)."""
+        """Book an update of the whole team; return this behavior's metrics (for the others see `take_told`)."""
         for name, kind in self.team.items():
             kind.state, kind.updates = state[name], kind.updates + 1
             kind.earned.add(metrics[name], rows)
@@ -88,16 +88,16 @@ class KindLearner(Learner):
         return self.take_told()
 
     def take_told(self) -> dict[str, float]:
-        """Its metrics of the team's newest update, once. Raises DivergedError if one of them is not finite."""
+        """Return its metrics of the team's newest update, once. Raises DivergedError if one is not finite."""
         found, self._told = self._told, {}
         return self.checked(found)
 
     def estimates(self, actor: Collector) -> dict[str, float]:
-        """What statistics show of values and entropy between two updates; nothing before the first message."""
+        """Compute value and entropy metrics between two updates; empty before the first message."""
         if actor.buffer is None:
             return {}
-        found = self._programs.estimate({name: kind.state for name, kind in self.team.items()}, actor.buffer)
-        return {tag: float(value) for tag, value in jax.device_get(found[self.name]).items()}
+        metrics = self._programs.estimate({name: kind.state for name, kind in self.team.items()}, actor.buffer)
+        return {tag: float(value) for tag, value in jax.device_get(metrics[self.name]).items()}
 
     @property
     def _known(self) -> tuple[Any, Any]:

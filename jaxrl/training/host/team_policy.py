@@ -1,7 +1,7 @@
-"""What acts for teams whose members are of several behaviors: each with its own policy, over shared rows.
+"""Actor for teams of several behaviors: each behavior with its own policy, over shared rows.
 
-One compiled call decides for all kinds of members and appends to their buffers, whose rows, pages and states are the
-same (`rollout.buffer.kinds`).
+One compiled call decides for all behaviors and appends to their buffers, which have common rows, pages and states
+(`rollout.buffer.kinds`).
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ from jaxrl.types import NOTHING, Action, BehaviorMessage
 
 
 class KindPolicy(ActingKind):
-    """One kind's part of a team's actor: its policy and its agents. What is collected is the `team`'s.
+    """One behavior's part of a team's actor: its policy and its agents. The `team` holds the collected data.
 
-    Its programs are of this kind alone, for policies that are like it and act by themselves; actions are replaced with
-    them.
+    Its programs are those of this behavior without the team. They serve frozen policies of this behavior, and replace
+    actions.
     """
 
-    team: TeamPolicy  # that it is a part of
+    team: TeamPolicy  # whole actor that it is a part of
 
     @property
     def number(self) -> int:
-        """Its place among the kinds."""
+        """Index among the team's behaviors."""
         return list(self.team.kinds).index(self.name)
 
     def lose(self, loss: Loss) -> int:
-        """Drop what agents of this kind had begun, of a lost process or copy. Returns their number."""
+        """Drop the pending decisions of this behavior's agents of a lost worker or copy. Returns their number."""
         paged = self.team.paged
         return 0 if paged is None else paged.slots.lose(loss, self.name)
 
     def recorded(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """Newest real observations and action masks of this kind, for checking an exported policy."""
+        """Return this behavior's newest real observations and action masks, to check an exported policy with."""
         paged = self.team.paged
         return self.known if paged is None else paged.slots.recorded(self.number)
 
 
 class TeamPolicy(Collector):
-    """Acts for all kinds of members of the same teams and keeps what happens.
+    """Acts for all behaviors of a team and stores the trajectories.
 
     Args:
-      kinds: by behavior, in an order that stays.
-      programs: `decide.decide_together` and what goes with it.
+      kinds: the parts of its behaviors, in a fixed order.
+      programs: `decide.decide_together` and the programs of its buffer.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class TeamPolicy(Collector):
     def act(
         self, messages: Mapping[Source, BehaviorMessage], untrained: Mapping[Source, Collection[int]] = NOTHING
     ) -> tuple[dict[Source, Action], dict[str, list[EpisodeRecords]], dict[str, int]]:
-        """Book one message per source; nobody learns from the decisions of agents in `untrained`, ids by source.
+        """Book one message per source; decisions of agents in `untrained` (ids by source) are not learned from.
 
         Returns each source's actions in its agents' order; by behavior the finished episodes, and how many decisions
         got their reward. Raises ExternalActionError.
@@ -99,7 +99,7 @@ class TeamPolicy(Collector):
         return by_source, episodes, finished
 
     def begin_anew(self) -> None:
-        """Nothing has been seen yet; only the number of decisions goes on."""
+        """Forget all agents and trajectories; keep only the number of decisions."""
         super().begin_anew()
         for kind in self.kinds.values():
             kind.forget()
@@ -120,25 +120,26 @@ class TeamPolicy(Collector):
         return actions
 
     def _moved(self, slots: Slots, moved: Moved | None) -> tuple[Moved | None, ...]:
-        """Of each kind that remembers anything: members that have moved, with places among their own kind."""
+        """Return, for each behavior with memory to move, its moved members by their places within the behavior."""
         kinds = list(self.kinds.values())
         if moved is None:
             return (None,) * len(kinds)
-        found = []
+        parts = []
         for number, kind in enumerate(kinds):
             columns = slots.columns(number)
             origin = moved.origin[:, columns]
             origin = np.where(origin >= 0, slots.own(number, origin), -1).astype(np.int32)
-            found.append(Moved(origin, moved.reward[:, columns]) if kind.remembers else None)
-        return tuple(found)
+            parts.append(Moved(origin, moved.reward[:, columns]) if kind.remembers else None)
+        return tuple(parts)
 
     def _amend(self, paged: PagedBuffer, ingested: Ingested) -> None:
-        """Open decisions that were taken otherwise, and those that nobody shall learn from."""
-        of_kinds = zip(self.kinds.values(), paged.buffer.kinds, ingested.kinds, strict=True)
-        paged.buffer = KindTrajectories(tuple(kind.replaced(own, brought.taken) for kind, own, brought in of_kinds))
+        """Replace pending actions by the environment's, and leave out decisions that are not to be learned from."""
+        parts = zip(self.kinds.values(), paged.buffer.kinds, ingested.kinds, strict=True)
+        buffers = tuple(kind.replaced(buffer, brought.taken) for kind, buffer, brought in parts)
+        paged.buffer = KindTrajectories(buffers)
         if ingested.left_out is not None:
-            own = [ingested.left_out[:, paged.slots.columns(number)] for number in range(len(self.kinds))]
-            paged.buffer = self.programs.leave_out(paged.buffer, own)
+            left_out = [ingested.left_out[:, paged.slots.columns(number)] for number in range(len(self.kinds))]
+            paged.buffer = self.programs.leave_out(paged.buffer, left_out)
 
     def _grow(self, paged: PagedBuffer) -> None:
         for kind, members in zip(self.kinds.values(), paged.slots.counts, strict=True):

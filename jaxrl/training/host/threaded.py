@@ -1,11 +1,10 @@
 """A learner whose updates run in a thread while collection goes on (`threaded: true`).
 
 When the buffer is due its rollout is taken and learned from in a thread; XLA releases Python's lock. Meanwhile actors
-decide with the policy before, which stays whole: nothing of the old state is overwritten. The newest policy is handed
-on between two decisions (M23, S28). One update at a time: if the next buffer is full before, the loop waits for it, so
-that no decision is more than one update older than the policy that learns from it (the one open state of each row: two,
-and with complete episodes as many as an episode spans). It is measured: `Policy/Staleness`, and `Policy/Time Waited`,
-the share of time in which the loop waited for the update before.
+decide with the policy before, whose arrays are not overwritten. They get the newest policy between two decisions. One
+update runs at a time: if the next buffer is full before it ends, the loop waits. So no decision is more than one update
+older than the policy that learns from it (two for the pending decision of each row; with complete episodes, as many as
+an episode spans). `Policy/Staleness` measures that, and `Policy/Time Waited` the share of time that the loop waited.
 
 Which decisions still follow the old policy depends on the speed of the machine: threaded runs do not repeat bit for
 bit. On an accelerator that runs one program after the other, decisions wait for the update in the device's own queue.
@@ -30,38 +29,38 @@ from jaxrl.training.interrupt import await_telling
 log = logging.getLogger(__name__)
 
 JOIN_SECONDS = 60.0
-"""How long the end of a run waits for an update that is under way (U46)."""
+"""Longest wait for a running update at the end of a run."""
 LEAVE_SECONDS = 5.0
-"""The same after Ctrl-C or SIGTERM: what is saved without it is the policy before, which is whole."""
+"""Longest wait after Ctrl-C or SIGTERM; without the update the policy before it is saved."""
 
 
 class Staleness:
-    """How old the policies were that made the decisions of a buffer, in updates. Host side, numpy."""
+    """Age, in updates, of the policies that made a buffer's decisions. On the host, in numpy."""
 
     def __init__(self) -> None:
         self._version = np.zeros((0, 0), np.int64)  # [B, A], updates before the newest decision of each member
         self._sum, self._count = 0, 0
 
     def note(self, steps: RowsMessage, version: int) -> None:
-        """One message: rewards arrived for what was decided before, and decisions were made after `version` updates."""
+        """Book a message: rewards for earlier decisions arrived, new decisions were made after `version` updates."""
         rows, members = self._version.shape
-        grown = steps.deciding.shape
-        if grown != (rows, members):
-            self._version = np.pad(self._version, [(0, grown[0] - rows), (0, grown[1] - members)])
+        shape = steps.deciding.shape
+        if shape != (rows, members):
+            self._version = np.pad(self._version, [(0, shape[0] - rows), (0, shape[1] - members)])
         finished = steps.ending != Ending.OPEN
         self._sum += int(self._version[finished].sum())
         self._count += int(np.count_nonzero(finished))
         self._version[steps.deciding] = version
 
     def take(self, updates: int) -> float:
-        """Mean number of updates that decisions since the last call lag behind `updates`; 0 where there were none."""
+        """Compute the mean lag behind `updates` of the decisions since the last call; 0 if there were none."""
         mean = updates - self._sum / self._count if self._count else 0.0
         self._sum, self._count = 0, 0
         return mean
 
 
 class Learned(NamedTuple):
-    """What the thread hands back; of a team state and metrics are by behavior."""
+    """Result of an update in the thread; for a team, state and metrics are by behavior."""
 
     state: Any
     store: Any
@@ -70,33 +69,33 @@ class Learned(NamedTuple):
 
 
 class ThreadedLearner(Learner):
-    """`learn` begins an update; `publish` brings its state in as soon as it is done. Arguments as `Learner`."""
+    """Learner whose `learn` begins an update and whose `publish` takes over its state. Arguments as `Learner`."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self.staleness = Staleness()
-        self.seconds = 0.0  # of the newest update that is done
+        self.seconds = 0.0  # duration of the newest finished update
         self._under_way: Future[Learned] | None = None
         self._begun = 0.0
-        self._waited = 0.0  # since the newest update began
-        self._lag: dict[str, float] = {}  # what the next published metrics tell of it
-        self._rows = np.zeros(0, np.int64)  # that the pages under way belong to
+        self._waited = 0.0  # seconds since the newest update began
+        self._lag: dict[str, float] = {}  # staleness metrics of the running update
+        self._rows = np.zeros(0, np.int64)  # rows that wrote the pages of the running update
 
     def watch(self, steps: RowsMessage) -> None:
-        """The actor has booked a message."""
+        """Book a message of the actor for the staleness."""
         self.staleness.note(steps, self.updates)
 
     @property
     def under_way(self) -> bool:
-        """Whether an update has begun and was not published."""
+        """Whether an update has begun and is not published yet."""
         return self._under_way is not None
 
     def done(self) -> bool:
-        """Whether there is something to publish."""
+        """Return whether an update is finished and can be published."""
         return self._under_way is not None and self._under_way.done()
 
     def compile_for(self, actor: Collector, *, at_once: bool = False) -> None:
-        """Begin to compile the update for rollouts of the actor's buffer, unless that is done."""
+        """Begin to compile the update for rollouts of the actor's buffer, unless it has begun."""
         if actor.buffer is None:
             return
         sizes = (actor.buffer.shape, ())  # a rollout has the pages' shape, however many rows write them
@@ -105,13 +104,13 @@ class ThreadedLearner(Learner):
             self._compile(sizes, self._programs.learn_from, *self._known, rollout)
 
     def await_program(self, actor: Collector) -> None:
-        """Nothing to wait for: the thread of the update does."""
+        """Begin to compile the update without waiting: the update's thread waits for it."""
         self.compile_for(actor, at_once=True)
 
     def learn(self, actor: Collector) -> dict[str, float]:
-        """Begin an update from what the actor has collected, if the algorithm is ready for it. Gives no metrics yet.
+        """Begin an update from the actor's data, if the algorithm is ready for it. Returns no metrics yet.
 
-        The one before must have been published.
+        The update before must have been published.
         """
         assert self._under_way is None
         if not self._prepared(actor):
@@ -131,29 +130,29 @@ class ThreadedLearner(Learner):
         return {}
 
     def _note_lag(self, waited: float) -> None:
-        """What is told of an update that begins now, beside its metrics."""
+        """Note staleness and waiting time, to be reported with the metrics of the update that begins now."""
         self._lag = {"staleness": self.staleness.take(self.updates), "time_waited": waited}
 
     def wait(self) -> None:
-        """Wait until the update that is under way is done, as long as it takes; says every minute what for."""
+        """Wait, without limit, until the running update is done; log every minute what it waits for."""
         begun = time.perf_counter()
         if self._under_way is not None:
             await_telling(self._under_way, lambda: f"{self.diagnosis()} ({self.name}); the next buffer is full")
         self._waited += time.perf_counter() - begun
 
     def join(self, seconds: float) -> bool:
-        """Wait for the update that is under way, at most so long; whether none is running any more."""
+        """Wait at most `seconds` for the running update; return whether no update is running any more."""
         return self._under_way is None or bool(wait((self._under_way,), seconds).done)
 
     def diagnosis(self) -> str:
-        """Which update is under way, since when, in words."""
+        """Return a phrase that names the running update and its running time."""
         return f"update {self.updates + 1}, which has been running for {time.perf_counter() - self._begun:.0f} s"
 
     def publish(self) -> dict[str, float]:
-        """Take over the state of the update that is done; actors go on with `policy`.
+        """Take over the state of the finished update, which changes `policy`.
 
         Returns its metrics, with `staleness` and `time_waited`.
-        Raises DivergedError, or whatever went wrong in the thread.
+        Raises DivergedError, or the error of the thread.
         """
         assert self._under_way is not None
         under_way, self._under_way = self._under_way, None
@@ -162,7 +161,7 @@ class ThreadedLearner(Learner):
         return self._learned(learned.state, learned.store, learned.metrics, self._rows) | self._lag
 
     def _work(self, ahead: Future[Any] | None, state: Any, store: Any, rollout: Any) -> Learned:
-        """In the thread. What `state` and `rollout` hold is not given away: others read them."""
+        """Run one update in the worker thread. Do not donate `state` or `rollout`: the main thread still reads them."""
         begun = time.perf_counter()
         learn = self._programs.learn_from if ahead is None else ahead.result()
         assert learn is not None
@@ -171,27 +170,27 @@ class ThreadedLearner(Learner):
 
 
 class ThreadedKindLearner(ThreadedLearner, KindLearner):
-    """The part of one behavior in a team whose updates have a thread, which is that of its first behavior."""
+    """Learner of one behavior of a team whose updates run in a thread; the team's first behavior has the thread."""
 
     @property
     def first(self) -> ThreadedKindLearner:
-        """Who learns for all."""
+        """Learner that updates the whole team."""
         first = next(iter(self.team.values()))
         assert isinstance(first, ThreadedKindLearner)
         return first
 
     def await_program(self, actor: Collector) -> None:
-        """As of `ThreadedLearner`."""
+        """Begin to compile the team's update without waiting, as `ThreadedLearner`."""
         self.first.compile_for(actor, at_once=True)
 
     def learn(self, actor: Collector) -> dict[str, float]:
-        """Begin an update of the whole team. Gives no metrics yet."""
+        """Begin an update of the whole team. Returns no metrics yet."""
         return super().learn(actor) if self is self.first else self.first.learn(actor)
 
     def take_told(self) -> dict[str, float]:
-        """As of `KindLearner`, with how old the policy of this behavior was that made its decisions."""
-        found = super().take_told()
-        return found | self._lag if found else found
+        """Return its metrics as `KindLearner`, with the staleness of this behavior's decisions."""
+        metrics = super().take_told()
+        return metrics | self._lag if metrics else metrics
 
     def _note_lag(self, waited: float) -> None:
         for kind in self.team.values():

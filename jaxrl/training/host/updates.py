@@ -1,4 +1,4 @@
-"""When behaviors learn: at once, between two messages, or in threads beside the collection, and how those end."""
+"""Run the updates of all behaviors, between two messages or in threads during collection, and end those threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Learned(NamedTuple):
-    """One update: its metrics, and how much it learned from."""
+    """One update: its metrics, and the amount of data that it learned from."""
 
     metrics: Mapping[str, float]
     held: Held
@@ -27,24 +27,22 @@ _NOTHING: Mapping[str, Learned] = {}
 
 
 class Updates:
-    """The updates of all behaviors of a host loop. Costs nothing per message where none is threaded."""
+    """Updates of all behaviors of a host loop. Costs nothing per message if no learner is threaded."""
 
     def __init__(self, recorder: HostRecorder, interrupt: Interrupt) -> None:
         self._recorder = recorder
         self._interrupt = interrupt
         self._told: Mapping[str, Learned] = _NOTHING
-        self._threaded: dict[
-            str, tuple[Behavior, ThreadedLearner]
-        ] = {}  # by name; of a team the first, whose thread it is
+        self._threaded: dict[str, tuple[Behavior, ThreadedLearner]] = {}  # by name; a team's first has the thread
 
     def meet(self, behavior: Behavior) -> None:
-        """A behavior is part of the loop from now on."""
+        """Register a behavior, if its updates run in a thread."""
         first = next(iter(behavior.team), behavior)
         if isinstance(first.learner, ThreadedLearner):
             self._threaded[behavior.name] = first, first.learner
 
     def use_up(self, behavior: Behavior) -> None:
-        """Learn from what has been collected, or forget it where nobody learns (any more).
+        """Learn from the collected data, or drop it if the behavior does not learn (any more).
 
         Raises DivergedError, and KeyboardInterrupt while it waits for a program or for an update before this one.
         """
@@ -61,26 +59,26 @@ class Updates:
         self._tell_all(behavior, metrics)
 
     def told(self) -> Mapping[str, Learned]:
-        """Updates that came in since the last call, by behavior."""
-        told, self._told = self._told, _NOTHING
-        return told
+        """Return the updates since the last call, by behavior."""
+        updates, self._told = self._told, _NOTHING
+        return updates
 
     def publish_done(self) -> None:
-        """Updates that threads have done: their policies decide from now on. Raises what failed in a thread."""
+        """Publish the updates that threads have finished, so that actors use them. Raises the errors of threads."""
         for behavior, learner in self._threaded.values():
             if learner.done():
                 self._publish(behavior, learner)
 
     def await_all(self) -> None:
-        """Wait for every update that is under way. Raises as `use_up`."""
+        """Wait for every running update. Raises as `use_up`."""
         for behavior, learner in self._threaded.values():
             self._await(behavior, learner)
 
     def join(self) -> Exception | None:
-        """The last updates, within bounds, so that what is saved is the newest (U46).
+        """Wait for the last updates, with a time limit, so that the newest policies are saved.
 
-        Returns the first error of one that failed. One that does not end in time is named and left out: its behavior
-        is saved as it was before.
+        Returns the first error of an update. An update that does not end in time is logged and lost: its behavior is
+        saved as it was before.
         """
         failed = None
         for behavior, learner in self._threaded.values():
@@ -109,7 +107,7 @@ class Updates:
         self._tell_all(behavior, metrics)
 
     def _tell_all(self, behavior: Behavior, metrics: dict[str, float]) -> None:
-        """What a behavior tells of an update, and what the others of its team do."""
+        """Record an update for the behavior and for the others of its team."""
         self._tell(behavior, metrics)
         for mate in behavior.mates:
             self._tell(mate, mate.learner.take_told())
