@@ -1,4 +1,4 @@
-"""What a trained policy does, as an environment receives it: connectors and memory included, nothing learned."""
+"""Act with a trained policy, connectors and memory included, without learning."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from jaxrl.types import ActionSpec
 
 
 class Moment(NamedTuple):
-    """What members see when they decide, and what came before. A is any number of members, of any number of areas."""
+    """Observations and last rewards of members. A is the number of members, over any number of areas."""
 
     view: TeamView
-    begin: Array  # bool [A], whose next decision is the first of its episode
-    decided: Array  # bool [A], who is told what came of its decision
-    reward: Array  # float32 [A, 2], own and group reward for it, so far where it pauses
+    begin: Array  # bool [A], members whose next decision is the first of an episode
+    decided: Array  # bool [A], members whose last decision has its outcome now
+    reward: Array  # float32 [A, 2], individual and group reward of the last decision; partial for paused members
 
 
 Act = Callable[[Any, Any, Moment, Array], tuple[TeamActions, Any]]
@@ -32,7 +32,7 @@ Act = Callable[[Any, Any, Moment, Array], tuple[TeamActions, Any]]
 
 
 def trained_actions(algorithm: Algorithm) -> Act:
-    """What the algorithm of a run does with a policy, as the environment receives it."""
+    """Return a function that acts with a policy of the algorithm; its actions are as the environment gets them."""
 
     chain = None if algorithm.connectors is None else chains.frozen(algorithm.connectors)
 
@@ -46,7 +46,7 @@ def trained_actions(algorithm: Algorithm) -> Act:
         sent = decision.sent
         if chain is not None:
             memory, sent = chains.sent(chain, memory, decision.action, sent, view.alive)
-        # who pauses remembers what it knew
+        # paused members keep their memory
         carry = jax.tree.map(lambda x, new: where(view.alive, new, x), carry, decision.carry)
         return TeamActions(continuous=sent.continuous, discrete=sent.discrete), (memory, carry)
 
@@ -54,7 +54,7 @@ def trained_actions(algorithm: Algorithm) -> Act:
 
 
 def untrained_actions(action: ActionSpec) -> Act:
-    """Random allowed actions, where nobody was trained."""
+    """Return a function that draws random allowed actions."""
 
     def act(policy: None, memory: Any, moment: Moment, key: Array) -> tuple[TeamActions, Any]:
         return random_actions(action, moment.view, key), memory
@@ -63,40 +63,41 @@ def untrained_actions(action: ActionSpec) -> Act:
 
 
 def by_team(acts: Sequence[Act], sides: np.ndarray | Array) -> Act:
-    """Each team follows one of several policies.
+    """Return a function by which each team follows one of several policies.
 
-    Its policy and its memory are those of the parts, as tuples. Each part decides for everybody; what it says of others
-    than its own is dropped, so that a policy acts as it does where it plays all teams.
+    Its policy and memory are tuples, one entry per policy. Each policy decides for all members, and only the actions of
+    its own team are used, so that it acts as if it played all teams.
 
     Args:
-      sides: int [A], for each member which of `acts` decides.
+      sides: int [A], the index in `acts` of each member's policy.
     """
 
     def act(policies: Any, memories: Any, moment: Moment, key: Array) -> tuple[TeamActions, Any]:
         keys = jax.random.split(key, len(acts))
         parts = zip(acts, policies, memories, keys, strict=True)
-        sent, after = zip(*(one(policy, memory, moment, own) for one, policy, memory, own in parts), strict=True)
+        results = (act_one(policy, memory, moment, subkey) for act_one, policy, memory, subkey in parts)
+        sent, new_memories = zip(*results, strict=True)
         members = np.arange(len(sides))
-        return jax.tree.map(lambda *x: jnp.stack(x)[sides, members], *sent), after
+        return jax.tree.map(lambda *x: jnp.stack(x)[sides, members], *sent), new_memories
 
     return act
 
 
 def first_moment(view: TeamView) -> Moment:
-    """Before anybody has decided."""
+    """Return the moment before the first decision."""
     nobody = jnp.zeros_like(view.alive)
     return Moment(view, ~nobody, nobody, jnp.zeros((*nobody.shape, 2)))
 
 
 def next_moment(moment: Moment, view: TeamView, ended: Array, reward: Array, group_reward: Array) -> Moment:
-    """What members see next, and what came of `moment`: who `ended` begins anew, who paused goes on. All [A, ...]."""
+    """Return the moment after `moment`: members that `ended` begin a new episode, paused ones go on. All [A, ...]."""
     alive, paid = moment.view.alive, jnp.stack([reward, group_reward], axis=-1)
     begin = ended | (moment.begin & ~alive)
     return Moment(view, begin, view.alive & ~begin, where(~alive, moment.reward, 0) + paid)
 
 
 def memory_before(algorithm: Algorithm, policy: PolicyState, members: int) -> Any:
-    """What `trained_actions` remembers of A members at first: the state of the connectors, and of the policy."""
+    """Return the initial memory of `trained_actions` for A members: the connectors' state, and the policy's."""
     chain = algorithm.connectors
     carry = nothing_remembered(algorithm, (members,))
     return () if chain is None else chains.start(chain, policy.connectors, (members,)), carry

@@ -1,8 +1,8 @@
-"""Checkpoints while a run goes on: which moments are saved, what is under way, and what becomes of a lost one.
+"""Write checkpoints in threads while a run goes on, and handle those that cannot be written.
 
-What a checkpoint is made of says `saver`. They are written beside the training: the loop hands over a copy of what it
-has, and goes on. One at a time, and one of each behavior: who saves again waits for the one before. So a slow disk
-slows the run down instead of filling the memory.
+`saver` makes their contents. The loop hands over a copy of its state, and goes on. One checkpoint is written at a time,
+and one per behavior is pending: the next save of a behavior waits for the one before. So a slow disk slows the run down
+instead of filling the memory.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from jaxrl.training.errors import LostWrites
 from jaxrl.training.saver import Best, Snapshot
 
 SAY_SECONDS = 30.0
-"""A wait of so long is told."""
+"""Interval between log lines about a wait."""
 GIVE_UP_SECONDS = 600.0
-"""A disk that takes longer for a checkpoint does not answer any more."""
+"""Time limit for writing a checkpoint, after which the disk is taken for dead."""
 _KIND = "checkpoint"
 _log = logging.getLogger(__name__)
 
@@ -37,14 +37,14 @@ OnSaved = Callable[[str, int], None]
 
 
 class Checkpoints:
-    """Those of the behaviors of one run: the latest ones, and beside them the best one.
+    """Checkpoints of the behaviors of one run: the latest ones, and the best one.
 
     Args:
-      status: is told of each that is written.
-      timers: of the run; waiting and writing are booked there.
-      lost: is told of each that cannot be written.
-      minutes: after so many a checkpoint is old; None: never.
-      on_saved: is told of each that has been written, by the thread that asks for it (`tell_saved`).
+      status: records each checkpoint that is written.
+      timers: the run's; waiting and writing are booked there.
+      lost: records each checkpoint that cannot be written.
+      minutes: age after which a new checkpoint is due; None: never.
+      on_saved: called for each written checkpoint, in the thread that calls `tell_saved`.
     """
 
     def __init__(
@@ -59,16 +59,16 @@ class Checkpoints:
         self._folder, self._status, self._timers, self._on_saved = folder, status, timers, on_saved
         self.writer = CheckpointWriter(lost)
         self._old_seconds = None if minutes is None else 60.0 * minutes
-        self._saved: dict[str, Hashable] = {}  # by behavior, the moment of the last one; None: not known to be written
-        self._saved_at: dict[str, float] = {}  # seconds, of the last one or of the beginning
-        self._written: deque[tuple[str, int]] = deque()  # by the thread that writes; not told yet
+        self._saved: dict[str, Hashable] = {}  # moment of the last one by behavior; None: not known to be written
+        self._saved_at: dict[str, float] = {}  # time of the last one, or of the beginning, in seconds
+        self._written: deque[tuple[str, int]] = deque()  # filled by the writing thread; not yet passed to `on_saved`
 
     def meet(self, name: str) -> None:
-        """A behavior begins: it has no checkpoint of this run, and minutes are counted from here."""
+        """Register a behavior, without a checkpoint of this run; its minutes are counted from now on."""
         self._saved[name], self._saved_at[name] = None, time.monotonic()
 
     def are_old(self, name: str) -> bool:
-        """Whether the minutes have passed since the last one of the behavior."""
+        """Return whether the behavior's last checkpoint is older than `minutes`."""
         return self._old_seconds is not None and time.monotonic() - self._saved_at[name] >= self._old_seconds
 
     def save(
@@ -80,14 +80,13 @@ class Checkpoints:
         *,
         final: bool = False,
     ) -> None:
-        """A checkpoint and its ONNX file, unless the last one shows this very moment and is there.
+        """Begin to write a checkpoint and its ONNX file, unless the last one holds this very moment and exists.
 
-        They are written beside the training. One that cannot be written is told in the log, and the run goes on; the
-        `final` one is waited for.
+        A thread writes them. If it cannot, the log says so, and the run goes on; a `final` save is waited for.
 
         Raises:
-          DivergedError: what was learned is not finite.
-          ExportError: of this save if it is final, or of the one before.
+          DivergedError: a learned parameter is not finite.
+          ExportError: from this save if it is final, or from the one before.
           CheckpointError: the final one cannot be written; or the disk does not answer.
           RunLockedError: the folder was deleted, and belongs to another run now.
         """
@@ -103,9 +102,9 @@ class Checkpoints:
             raise CheckpointError(f"{error} Then continue with --resume.") from error
 
     def keep_best(self, name: str, best: Best, snapshot: Callable[[], Snapshot], reward: float | None) -> None:
-        """A checkpoint apart, if its statistic is higher than it was at the one that is kept.
+        """Begin to write the separate best checkpoint, if its statistic is higher than that of the present one.
 
-        It is written beside the training, as others are, and lost where a disk is full. Raises as `save`.
+        A thread writes it, as others; on a full disk it is lost. Raises as `save`.
         """
         self._folder.keep()
         with self._timers(nodes.CHECKPOINT):
@@ -119,7 +118,7 @@ class Checkpoints:
             self.writer.begin(_best_of(name), write)
 
     def settle(self, name: str) -> ArtifactError | None:
-        """Wait for the one under way; why it could not be written, if so. Raises any other error of it."""
+        """Wait for a running save; return the error if it could not be written, else None. Raises other errors."""
         seconds, error = self.writer.settle(name)
         if seconds:
             self._timers.add(nodes.WRITE, seconds, is_parallel=True)
@@ -128,12 +127,12 @@ class Checkpoints:
         return error
 
     def tell_saved(self) -> None:
-        """Tell `on_saved` of those that have been written since the last call."""
+        """Call `on_saved` for the checkpoints that have been written since the last call."""
         while self._on_saved is not None and self._written:
             self._on_saved(*self._written.popleft())
 
     def last_steps(self) -> list[Callable[[], object]]:
-        """What ends them: the wait for each that is under way."""
+        """Return the steps that end the saves: a wait for each that may be running."""
         under_way = [name for behavior in self._saved for name in (behavior, _best_of(behavior))]
         return [partial(self.settle, name) for name in under_way]
 
@@ -144,19 +143,19 @@ class Checkpoints:
 
 
 def _best_of(name: str) -> str:
-    """What a best checkpoint is called while it is written."""
+    """Return the name of a behavior's best checkpoint while it is written."""
     return f"{name} (best)"
 
 
 class _Save:
-    """One checkpoint under way."""
+    """One checkpoint that is being written in a thread."""
 
     def __init__(self, name: str, write: Callable[[], None], turn: threading.Lock, lost: LostWrites | None) -> None:
         self.error: Exception | None = None
         self.begun = time.monotonic()
-        self.seconds = 0.0  # of writing alone
+        self.seconds = 0.0  # duration of writing, without waiting
         self._write, self._turn, self._lost = write, turn, lost
-        # a daemon: Python would otherwise wait for ever at its end for a disk that has been given up
+        # A daemon thread: otherwise Python would wait for ever at its exit for a disk that does not answer.
         self.thread = threading.Thread(target=self._run, name=f"jaxrl-checkpoint-{name}", daemon=True)
         self.thread.start()
 
@@ -169,7 +168,7 @@ class _Save:
                 self.error = error
                 if self._lost is not None:
                     self._lost.failed(_KIND, error)
-            except Exception as error:  # for whoever settles
+            except Exception as error:  # raised by `settle`
                 self.error = error
             else:
                 if self._lost is not None:
@@ -181,7 +180,7 @@ class CheckpointWriter:
     """Threads that write the checkpoints of a run.
 
     Args:
-      lost: is told at once of each checkpoint that could not be written, unless it is the final one.
+      lost: records at once each checkpoint that could not be written, except final ones.
     """
 
     def __init__(self, lost: LostWrites) -> None:
@@ -190,15 +189,15 @@ class CheckpointWriter:
         self._saves: dict[str, _Save] = {}
 
     def begin(self, name: str, write: Callable[[], None], *, final: bool = False) -> None:
-        """Call `write` in a thread; what is under way for behavior `name` must be settled."""
+        """Call `write` in a thread; an earlier save of behavior `name` must be settled."""
         assert name not in self._saves
         self._saves[name] = _Save(name, write, self._turn, None if final else self._lost)
 
     def settle(self, name: str) -> tuple[float, ArtifactError | None]:
-        """Wait for the save of behavior `name` that is under way, if any.
+        """Wait for the running save of behavior `name`, if any.
 
-        Returns the seconds that writing took, and why nothing could be written, if so. Raises any other error of it;
-        CheckpointError when the disk does not answer.
+        Returns the seconds that writing took, and the error if it could not be written. Raises other errors of the
+        save; CheckpointError when the disk does not answer.
         """
         save = self._saves.get(name)
         if save is None:
@@ -210,7 +209,7 @@ class CheckpointWriter:
         return save.seconds, save.error
 
     def raise_errors(self) -> None:
-        """Raise what has gone wrong in a save that is over, but for a disk that could not be written to."""
+        """Raise the error of a finished save, except a failure to write."""
         for name, save in list(self._saves.items()):
             if not save.thread.is_alive() and not isinstance(save.error, ArtifactError | None):
                 del self._saves[name]

@@ -1,6 +1,6 @@
-"""What can be found wrong with a whole run before anything is written or started, from the command line or Python.
+"""Check the settings of a whole run before anything is written or started, from the command line or Python.
 
-No JAX here: the command line asks before environments start.
+Imports no JAX: the command line checks before environments start.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 
 
 def check_run(settings: RunSettings, source: str = "") -> None:
-    """Everything below that concerns these settings. `source`: where they were written.
+    """Run all checks below that concern these settings. `source`: file that they come from.
 
-    Raises SettingsError, or CheckpointError for a run that its own loop alone can resume.
+    Raises SettingsError, or CheckpointError for a run that only the other loop can resume.
     """
     refuse_undemonstrated(settings, source)
     check_environment_settings(settings.env_settings)
@@ -48,14 +48,14 @@ def check_run(settings: RunSettings, source: str = "") -> None:
 
 
 def refuse_undemonstrated(settings: RunSettings, source: str = "") -> None:
-    """Raise SettingsError if there are no such demonstrations; `source` is where they were written."""
+    """Raise SettingsError if demonstrations cannot be read; `source`: file that the settings come from."""
     problems = undemonstrated(settings)
     if problems:
         raise SettingsError(problems, source)
 
 
 def undemonstrated(settings: RunSettings) -> list[str]:
-    """One text, path first, for each `demo_path` whose files cannot be read."""
+    """Return one text, path first, for each `demo_path` whose files cannot be read."""
     problems = []
     for path, behavior in settings.every_behavior():
         sections = {f"reward_signals.{name}": signal for name, signal in behavior.reward_signals.items()}
@@ -74,10 +74,10 @@ def undemonstrated(settings: RunSettings) -> list[str]:
 
 
 def check_environment_settings(settings: EnvironmentSettings) -> None:
-    """Raise SettingsError if `env_path` names no kind of environment, or none of the simulator that it names.
+    """Raise SettingsError if `env_path` names an unknown kind of environment, or one that its simulator lacks.
 
-    Also if settings of one kind of environment stand beside an env_path of the other kind. Names of environments that
-    are compiled are looked up when they are made, since that imports JAX.
+    Also if settings do not belong to the env_path's kind of environment. Names of compiled environments are looked up
+    when they are made, since that imports JAX.
     """
     try:
         kind, name = parse_address(settings.env_path)
@@ -95,7 +95,7 @@ def check_environment_settings(settings: EnvironmentSettings) -> None:
 
 
 def check_compiled(settings: RunSettings) -> None:
-    """Raise SettingsError for what needs single episodes on the host, which a compiled environment does not have."""
+    """Raise SettingsError for settings that need single episodes on the host, as compiled environments have none."""
     if settings.checkpoint_settings.inference:
         raise SettingsError("checkpoint_settings.inference: a compiled environment is watched with `jaxrl watch`")
     path = settings.env_settings.env_path
@@ -127,10 +127,10 @@ def check_resume(settings: RunSettings) -> None:
 
 
 def check_exact(settings: RunSettings) -> None:
-    """Raise SettingsError if checkpoint_settings.exact is asked of what cannot keep it."""
+    """Raise SettingsError if checkpoint_settings.exact is set and the run cannot be resumed exactly."""
     environment = settings.env_settings
     kind, _ = parse_address(environment.env_path)
-    if not settings.checkpoint_settings.exact or kind.compiled:  # whose checkpoints hold the environments
+    if not settings.checkpoint_settings.exact or kind.compiled:  # compiled runs save their environments
         return
     problem = next(_not_exact(settings), None)
     if problem is None and not simulator(kind).reseeds:
@@ -143,7 +143,7 @@ def check_exact(settings: RunSettings) -> None:
 
 
 def _not_exact(settings: RunSettings) -> Iterator[str]:
-    """Settings beside which a resumed run could not equal one that was never stopped."""
+    """Yield the settings with which a resumed run could differ from one that was never stopped."""
     if settings.env_settings.mode != "lockstep":
         yield f"env_settings.mode: {settings.env_settings.mode}, where the order of the workers depends on their speed"
     if settings.checkpoint_settings.checkpoint_minutes is not None:
@@ -156,7 +156,7 @@ def _not_exact(settings: RunSettings) -> Iterator[str]:
 
 
 def warn_of_cloning(settings: RunSettings) -> None:
-    """Say which behaviors end before their cloning has faded out: 0 is how to say that it never should."""
+    """Warn of behaviors that end before their cloning has faded out."""
     for path, behavior in settings.every_behavior():
         cloning = behavior.behavioral_cloning
         if cloning is not None and cloning.steps > behavior.max_steps:
@@ -168,40 +168,40 @@ def warn_of_cloning(settings: RunSettings) -> None:
 
 
 def check_teams(settings: RunSettings) -> None:
-    """Raise SettingsError for behaviors with one `team` that cannot learn together, as far as that is known here."""
+    """Raise SettingsError for behaviors of one `team` that cannot learn together, as far as settings tell."""
     default, problems = settings.default_settings, []
     if default is not None and default.team is not None and not settings.behaviors:
         text = "a team names its behaviors: list them below `behaviors:`"
         problems.append(f"default_settings.team: got {default.team}, expected null, {text}")
     for team, names in teams_of(settings.behaviors).items():
-        of = {name: settings.behaviors[name] for name in names}
         if len(names) == 1:
             problems.append(f"behaviors.{names[0]}.team: got {team}, which no other behavior has: remove it")
-        problems += differences(of)
+        problems += differences({name: settings.behaviors[name] for name in names})
     if problems:
         raise SettingsError(problems)
 
 
 def check_leagues(settings: RunSettings) -> None:
-    """Raise SettingsError for copies of the game that are no whole leagues, and for what exploiters cannot have.
+    """Raise SettingsError if copies of the game do not make whole leagues, and for settings exploiters cannot have.
 
-    Copies are seeds of a compiled run, and workers in the host loop, where all behaviors that play have one league.
+    Copies are the seeds of a compiled run, and the workers of the host loop, where all playing behaviors have leagues
+    of one size.
     """
     environment = settings.env_settings
     compiled = is_compiled(environment.env_path)
-    playing = [(path, of, of.self_play) for path, of in settings.every_behavior() if of.self_play is not None]
-    for path, behavior, own in playing:
-        if own.league is None:
+    playing = [(path, item, item.self_play) for path, item in settings.every_behavior() if item.self_play is not None]
+    for path, behavior, game in playing:
+        if game.league is None:
             continue
         if compiled:
-            check_copies("env_settings.seeds", environment.seeds, own.league_size)
+            check_copies("env_settings.seeds", environment.seeds, game.league_size)
             continue
-        check_copies("env_settings.num_envs", environment.num_envs, own.league_size)
+        check_copies("env_settings.num_envs", environment.num_envs, game.league_size)
         for other, _, theirs in playing:
-            if theirs.league_size != own.league_size:
+            if theirs.league_size != game.league_size:
                 raise SettingsError(
                     f"{other}.self_play.league: got {theirs.league_size - 1} exploiter(s), expected "
-                    f"{own.league.exploiters}, as {path}: a worker is the main agents' or one exploiter's"
+                    f"{game.league.exploiters}, as {path}: a worker is the main agents' or one exploiter's"
                 )
         for key, usual in (("threaded", False), ("count_by", "agent_steps"), ("team", None)):
             if getattr(behavior, key) != usual:
@@ -232,7 +232,7 @@ def check_sides(settings: RunSettings) -> None:
 
 
 def check_own_networks(settings: RunSettings) -> None:
-    """Raise OwnCodeError for parts of networks that cannot be imported; JAX comes with those that can."""
+    """Raise OwnCodeError for custom network parts that cannot be imported; importing them imports JAX."""
     for path, behavior in settings.every_behavior():
         for key, kind in (("vis_encode_type", plugins.Kind.ENCODER), ("body_type", plugins.Kind.BODY)):
             name = getattr(behavior.network_settings, key)
@@ -241,7 +241,7 @@ def check_own_networks(settings: RunSettings) -> None:
 
 
 def check_connectors(settings: RunSettings) -> None:
-    """Raise SettingsError for connectors that a Unity build could not do without: its agents only have an ONNX file."""
+    """Raise SettingsError for connectors with memory in a Unity run, because a build only gets the ONNX file."""
     if parse_address(settings.env_settings.env_path).kind is not Kind.UNITY:
         return
     problems = [
@@ -256,7 +256,7 @@ def check_connectors(settings: RunSettings) -> None:
 
 
 def _misplaced(settings: EnvironmentSettings, kind: Kind) -> Iterator[str]:
-    """What has no meaning with this kind of environment, one text each."""
+    """Yield one text for each setting that has no meaning with this kind of environment."""
     path = settings.env_path
     drawn = ("render", settings.render, False), ("video_every", settings.video_every, 0)
     for key, value, usual in drawn:

@@ -1,4 +1,4 @@
-"""What goes wrong in either loop: what ends a run, and what it goes on without."""
+"""Errors of both loops: one that ends a run, and failed writes that a run survives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class DivergedError(JaxrlError):
-    """Training has produced numbers that are not finite; what was saved before is good."""
+    """Training has produced numbers that are not finite; earlier checkpoints are good."""
 
     def __init__(self, behavior: str, what: str, settings: BehaviorSettings) -> None:
         normalizes, rate = settings.network_settings.normalize, settings.hyperparameters.learning_rate
@@ -24,22 +24,22 @@ class DivergedError(JaxrlError):
 
 
 class LostWrites:
-    """What could not be written while a run goes on: told once for each kind, and again when it works.
+    """Counts failed writes by kind while a run goes on; logs the first of a row, and when writing works again.
 
-    Counted by kind, so that a full disk is one message and not one per summary.
+    So a full disk is one message and not one per summary.
     """
 
     def __init__(self) -> None:
         self._lost: dict[str, int] = {}
 
     def failed(self, kind: str, error: ArtifactError) -> None:
-        """One more thing of this kind ("checkpoint", "summary") was lost; the first time says why."""
+        """Count a failed write of this kind ("checkpoint", "summary"); the first time, log the error."""
         self._lost[kind] = self._lost.get(kind, 0) + 1
         if self._lost[kind] == 1:
             _log.error("%s The run goes on without this %s and tries again with the next one.", error, kind)
 
     def worked(self, kind: str) -> None:
-        """Something of this kind was written; says so if the one before was lost."""
+        """Note a write of this kind that worked; log it if the one before failed."""
         lost = self._lost.pop(kind, 0)
         if lost:
             _log.info("A %s could be written again; %d before it could not.", kind, lost)

@@ -26,10 +26,10 @@ from jaxrl.artifacts.metrics.writers.background import THREAD
 log = logging.getLogger(__name__)
 
 TELL_SECONDS = 60.0
-"""Between two lines that say what is waited for."""
+"""Interval between log lines about a wait."""
 EXIT_CODE = 130  # as a shell reports a program that was ended by Ctrl-C
 SAME_SECONDS = 0.5
-"""Signals so close together count once: launchers pass Ctrl-C on to a program that the terminal has told already."""
+"""Signals within this time count once: launchers pass Ctrl-C on to a program that has it from the terminal already."""
 
 _FIRST = (
     "\nInterrupted: ending at the next safe point, where what was learned is saved. Once more leaves at once and saves "
@@ -44,17 +44,17 @@ Result = TypeVar("Result")
 class Interrupt:
     """Context manager that owns SIGINT, SIGTERM and SIGHUP while a run goes on.
 
-    A training step must not be torn apart: buffers are donated to compiled programs while they run. So the first signal
-    only sets `requested`, except inside `with interrupt.waiting():`, where nothing is under way and KeyboardInterrupt
-    is raised right there. The second is noticed by a thread, because Python runs no signal handler while the main
-    thread compiles or computes. Outside the main thread nothing is installed, and a SIGHUP that is ignored (nohup)
-    stays ignored.
+    A training step must not be interrupted: buffers are donated to compiled programs while they run. So the first
+    signal only sets `requested`, except inside `with interrupt.waiting():`, where no program runs and KeyboardInterrupt
+    is raised at once. A thread notices the second signal, because Python runs no signal handler while the main thread
+    compiles or computes. Outside the main thread no handlers are installed, and a SIGHUP that is ignored (nohup) stays
+    ignored.
     """
 
     def __init__(self) -> None:
         self.requested = False
         self.exit_code = 0
-        """Of the process after the run: 0, also after Ctrl-C; 143 after SIGTERM, 129 after SIGHUP."""
+        """Exit code of the process after the run: 0, also after Ctrl-C; 143 after SIGTERM, 129 after SIGHUP."""
         self._waiting = False
         self._old: dict[int, object] = {}
         self._old_descriptor = -1
@@ -82,7 +82,7 @@ class Interrupt:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """The block only waits: a signal may raise KeyboardInterrupt inside it."""
+        """Let signals raise KeyboardInterrupt inside the block, which only waits."""
         if self.requested:
             raise KeyboardInterrupt
         self._waiting = True
@@ -102,8 +102,8 @@ class Interrupt:
 def leave_if_busy(exit_code: int = 0) -> None:
     """End the process with this exit code if Python would wait for a thread of jaxrl's; else do nothing.
 
-    For the last line of an interrupted run that has saved everything. Such a thread compiles: XLA cannot be stopped,
-    may take minutes, and crashes when the process is torn down around it.
+    Call it at the end of an interrupted run that has saved everything. Such a thread compiles: XLA cannot be stopped,
+    may take minutes, and crashes when the process ends around it.
     """
     if any(thread.name.startswith("jaxrl-") and not thread.daemon for thread in threading.enumerate()):
         leave(exit_code)
@@ -112,14 +112,14 @@ def leave_if_busy(exit_code: int = 0) -> None:
 def leave_if_unsent(exit_code: int = 0) -> None:
     """End the process with this exit code if a service has not taken all statistics in time; else do nothing.
 
-    For the last line of a run that has saved everything: W&B's own library would wait for its network once more.
+    Call it at the end of a run that has saved everything: W&B's library would wait for its network once more.
     """
     if any(thread.name.startswith(THREAD) for thread in threading.enumerate()):
         leave(exit_code)
 
 
 def leave(exit_code: int) -> NoReturn:
-    """End the process at once; what was said is said."""
+    """End the process at once, after flushing logs and streams."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -128,31 +128,31 @@ def leave(exit_code: int) -> NoReturn:
 
 
 def in_thread(interrupt: Interrupt, work: Callable[[], Result]) -> Result:
-    """What `work` returns or raises; it compiles, which nothing can stop, so a signal does not wait for its end.
+    """Run `work`, which compiles and cannot be stopped, in a thread; return its result or raise its error.
 
-    Raises KeyboardInterrupt after a signal; the thread then goes on until `leave_if_busy`.
+    Raises KeyboardInterrupt at once after a signal; the thread then goes on until `leave_if_busy`.
     """
     thread = ThreadPoolExecutor(1, "jaxrl-compile")
-    made = thread.submit(work)
+    future = thread.submit(work)
     thread.shutdown(wait=False)
     with interrupt.waiting():
-        await_telling(made, lambda: "the program of this run to be compiled")
-    return made.result()
+        await_telling(future, lambda: "the program of this run to be compiled")
+    return future.result()
 
 
 def await_telling(future: Future[Any], what: Callable[[], str]) -> None:
-    """Wait as long as it takes, as XLA can be neither hurried nor stopped; every minute the log says for `what`."""
-    begun = told = time.monotonic()
+    """Wait for a future without limit, as XLA cannot be stopped; log every minute for `what`."""
+    begun = logged = time.monotonic()
     while not future.done():
         wait((future,), 0.5)  # in slices: Windows notices no interrupt before the end of one
         now = time.monotonic()
-        if now - told >= TELL_SECONDS:
-            told = now
+        if now - logged >= TELL_SECONDS:
+            logged = now
             log.warning("Waiting for %s, for %.0f s so far.", what(), now - begun)
 
 
 def _watch(signals: socket.socket) -> None:
-    """Read one byte per signal, which the interpreter writes whatever the main thread does."""
+    """Read one byte per signal; the interpreter writes it even while the main thread is busy."""
     first = None
     with signals:
         while arrived := signals.recv(1):
@@ -169,7 +169,7 @@ def _watch(signals: socket.socket) -> None:
 
 
 def _let_terminal_go() -> None:
-    """Every write to a terminal that is gone is an error; what the run says while it saves goes nowhere instead."""
+    """Redirect output from a closed terminal to the null device: writing to it would raise errors while saving."""
     with open(os.devnull, "wb") as nowhere:
         for descriptor in (1, 2):
             with contextlib.suppress(OSError):
@@ -178,6 +178,6 @@ def _let_terminal_go() -> None:
 
 
 def _say(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # nobody listens any more: leaving matters more
+    with contextlib.suppress(OSError, ValueError):  # the stream may be closed: leaving matters more
         sys.stderr.write(text)
         sys.stderr.flush()

@@ -1,8 +1,8 @@
-"""What the statistics of a behavior decide: when its training ends (`stop`), and which moment is best (`keep_best`).
+"""Decide from a behavior's statistics when its training ends (`stop`), and which moment is best (`keep_best`).
 
-A run of several seeds ends when every seed has reached a rule, at whatever summaries: seeds share one program, and all
-of them are trained for the same number of steps. A seed that was left behind is not waited for. The best moment is the
-one at which any seed has had the highest value.
+A run of several seeds ends when every seed has reached a rule, each at any summary: seeds share one program, and all of
+them are trained for the same number of steps. A seed that was left out is not waited for. The best moment is the one at
+which any seed has had the highest value.
 """
 
 from __future__ import annotations
@@ -20,41 +20,42 @@ from jaxrl.types import JaxrlError
 
 _OF_GAMES = (tags.ELO, tags.DECIDED)
 LATE = frozenset({*EVALUATED, *_OF_GAMES, tags.CUMULATIVE_REWARD, tags.GROUP_CUMULATIVE_REWARD, tags.EPISODE_LENGTH})
-"""Tags that jaxrl knows to come, perhaps long after the first summary: as soon as an episode ends, or a team earns."""
+"""Tags that may appear long after the first summary: when an episode ends, or the first group reward comes."""
 _log = logging.getLogger(__name__)
 
 
 class Highest(NamedTuple):
-    """Of a statistic, over seeds."""
+    """Highest value of a statistic over seeds."""
 
     value: float
-    index: int  # of the seed
+    index: int  # index of the seed
 
 
 class Judge:
-    """Watches the statistics of one behavior. `seeds`: how many there are."""
+    """Watches the statistics of one behavior. `seeds`: number of seeds."""
 
     def __init__(self, name: str, settings: BehaviorSettings, seeds: int = 1) -> None:
         self.verdict: str | None = None
-        """Why the training ends, as a sentence; None while it goes on."""
+        """Sentence that says why the training ends; None while it goes on."""
         self._name, self._rules, self._keep_best = name, settings.stop, settings.keep_best
         self._in_a_row = {tag: np.zeros(seeds, int) for tag in self._rules}
         self._reached = {tag: np.zeros(seeds, bool) for tag in self._rules}
         self._waited_for = np.ones(seeds, bool)
-        self._written: dict[str, None] = {}  # tags so far, in order
+        self._written: dict[str, None] = {}  # tags seen so far, in order
         self._unseen = dict.fromkeys([*self._rules, *([self._keep_best] if self._keep_best else [])])
 
     def leave_out(self, index: int) -> None:
-        """This seed is left behind, or never counted."""
+        """Leave a seed out of all decisions."""
         self._waited_for[index] = False
 
     def counting(self, of_seeds: Sequence[Mapping[str, Summary]]) -> list[Mapping[str, Summary]]:
-        """Of what seeds show, that of those which were not left out."""
+        """Return the summaries of the seeds that were not left out."""
         return [shown for shown, counts in zip(of_seeds, self._waited_for, strict=True) if counts]
 
     def state(self) -> dict[str, Any]:
-        """By rule what has been counted so far, plain JSON values; nothing once the training has ended by one of them,
-        so that who resumes it is not ended again by what was before.
+        """Return the counts of each rule as plain JSON values; empty once a rule has ended the training.
+
+        So earlier counts do not end a resumed training again.
         """
         rules = self._rules if self.verdict is None else {}
         return {
@@ -67,19 +68,19 @@ class Judge:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`. A rule that is another now begins anew, and one of other seeds."""
+        """Continue from a `state`. Counts of a rule that has changed, or of another number of seeds, begin anew."""
         for tag, count in self._in_a_row.items():
-            found = state.get(tag, {"in_a_row": (), "reached": ()})
+            saved = state.get(tag, {"in_a_row": (), "reached": ()})
             rule = self._rules[tag].model_dump()
-            same = {key: found.get(key) for key in rule} == rule
-            if same and len(found["in_a_row"]) == len(found["reached"]) == len(count):
-                count[:], self._reached[tag][:] = found["in_a_row"], found["reached"]
+            same = {key: saved.get(key) for key in rule} == rule
+            if same and len(saved["in_a_row"]) == len(saved["reached"]) == len(count):
+                count[:], self._reached[tag][:] = saved["in_a_row"], saved["reached"]
 
     def see(self, step: int, summaries: Sequence[Mapping[str, Summary]]) -> Highest | None:
-        """By seed, what is written at trainer step `step`. Returns the highest value of the statistic `keep_best`.
+        """Judge each seed's summary of trainer step `step`. Returns the highest value of the statistic `keep_best`.
 
-        Afterwards `verdict` says whether the training ends. Raises JaxrlError if a statistic that is asked for is
-        not among those of a summary that follows both an episode and an update.
+        Sets `verdict` if the training ends. Raises JaxrlError if a statistic of the settings is still missing in a
+        summary that follows both an episode and an update.
         """
         for of_seed in summaries:
             self._written |= dict.fromkeys(of_seed)
@@ -125,7 +126,7 @@ class Judge:
 
 
 def _values(summaries: Sequence[Mapping[str, Summary]], tag: str) -> np.ndarray:
-    """float64 [S], NaN where it was not written."""
+    """Return each seed's value of a statistic, float64 [S], NaN where it was not written."""
     return np.array([of_seed[tag].value if tag in of_seed else np.nan for of_seed in summaries], float)
 
 

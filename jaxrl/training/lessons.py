@@ -1,8 +1,8 @@
-"""The lessons of one run: which value each environment parameter has now, and when a curriculum goes on.
+"""Lessons of one run: the present value of each environment parameter, and when a curriculum advances.
 
-A run (each seed of several) has one `Lessons`. Its loop tells of episodes that ended and of statistics, and asks
-`advance` once per environment result; what has changed then goes to the environments. Episodes count for one lesson
-alone: when any lesson is over, all of them are forgotten. No JAX here.
+A run (each seed of several) has one `Lessons`. Its loop reports episodes that ended and statistics, calls `advance`
+once per environment message, and sends the changes to the environments. Episodes count for one lesson only: when any
+lesson is over, all are forgotten. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from jaxrl.types import ParameterValue, SamplerSpec
 log = logging.getLogger(__name__)
 
 EPISODES = "lessons"
-"""Entry in training_status.json of a behavior that lessons are measured by: its newest episodes."""
+"""Key in training_status.json of the newest episodes of a behavior that lessons are measured by."""
 KEPT = 0.25
-"""Share of the value before in a smoothed measure."""
+"""Weight of the previous value in a smoothed measure."""
 _SEEDS = 2**31
 _UNSEEDED = -1
 
 
 class Stage(NamedTuple):
-    """One lesson, with the value that environments are sent."""
+    """One lesson, with the value that is sent to environments."""
 
     name: str
     value: ParameterValue
@@ -47,7 +47,7 @@ class Stage(NamedTuple):
 
 
 class LessonChange(NamedTuple):
-    """A parameter has gone on to another lesson."""
+    """Change of a parameter to another lesson."""
 
     parameter: str
     number: int  # of the lesson that begins, from 0
@@ -57,24 +57,24 @@ class LessonChange(NamedTuple):
 
     @property
     def line(self) -> str:
-        """For the log."""
+        """Log line of the change."""
         return f"Environment parameter {self.parameter}: lesson '{self.name}' begins. {value_text(self.value)}."
 
 
 class Lessons:
-    """Present lesson of every parameter, and what the next ones wait for.
+    """Present lesson of every parameter, and the data that decides when the next ones begin.
 
     Args:
       parameters: `environment_parameters` of the settings. A constant or a sampler is a curriculum of one lesson.
-      seed: of the run. A sampler without a seed gets it, plus the number of such values before it in the file;
-        constants count, as in ML-Agents, which takes them for samplers.
+      seed: the run's. A sampler without a seed gets it, plus the number of such values before it in the file;
+        constants count, as in ML-Agents, which treats them as samplers.
     """
 
     def __init__(self, parameters: Mapping[str, EnvironmentParameter] | None, seed: int) -> None:
         self._stages = _stages(parameters or {}, seed)
         self._numbers = dict.fromkeys(self._stages, 0)
         self._smoothed = dict.fromkeys(self._stages, 0.0)
-        self._since_look = {name: [0.0, 0] for name in self._stages}  # of a statistic: sum and count
+        self._since_look = {name: [0.0, 0] for name in self._stages}  # sum and count of a statistic's values
         self._elos: dict[str, float] = {}  # by behavior
         lengths: dict[str, int] = {}
         for criteria in (stage.criteria for stages in self._stages.values() for stage in stages):
@@ -94,19 +94,19 @@ class Lessons:
         return all(number + 1 == len(self._stages[name]) for name, number in self._numbers.items())
 
     def values(self) -> dict[str, ParameterValue]:
-        """What environments are told about every parameter now: a number, or the sampler that they draw from."""
+        """Return the present value of every parameter: a number, or the sampler that environments draw from."""
         return {name: self._present(name).value for name in self._stages}
 
     def possible(self) -> dict[str, tuple[ParameterValue, ...]]:
-        """The values of all lessons of every parameter."""
+        """Return the values of all lessons of every parameter."""
         return {name: tuple(stage.value for stage in stages) for name, stages in self._stages.items()}
 
     def kept(self, behavior: str) -> int:
-        """How many of the newest episodes of a behavior count at most; 0 where no lesson is judged by it."""
+        """Return how many of the newest episodes of a behavior count at most; 0 if no lesson is judged by it."""
         return self._returns[behavior].maxlen or 0 if behavior in self._returns else 0
 
     def lines(self) -> list[str]:
-        """For the log: the present lesson of every parameter that has several, the value of every sampler."""
+        """Return log lines with the present lesson of every parameter that has several, and every sampler's value."""
         texts = []
         for name, stages in self._stages.items():
             stage = self._present(name)
@@ -118,20 +118,20 @@ class Lessons:
         return texts
 
     def episodes(self, behavior: str, returns: Iterable[float], team_returns: Iterable[float] = ()) -> None:
-        """Episodes of a behavior have ended, in this order.
+        """Add episodes of a behavior that have ended, in this order.
 
         Args:
-          returns: of agents, their individual rewards.
-          team_returns: of teams, what they earned together.
+          returns: individual returns of agents.
+          team_returns: group returns of teams.
         """
         if behavior in self._returns:
             self._returns[behavior].extendleft(returns)
             self._team_returns[behavior].extendleft(team_returns)
 
     def statistic(self, tag: str, value: float, behavior: str | None = None) -> None:
-        """An environment or a callback has reported a value under this tag.
+        """Add a value that an environment or a callback has reported under this tag.
 
-        `behavior`: it concerns only lessons that are judged by this one.
+        `behavior`: if given, only for lessons that are judged by it.
         """
         for name in self._stages:
             criteria = self._present(name).criteria
@@ -140,21 +140,21 @@ class Lessons:
                 self._since_look[name] = [total + float(value), count + 1]
 
     def rated(self, behavior: str, elo: float) -> None:
-        """What a behavior with self_play is rated now."""
+        """Set the present ELO rating of a behavior with self_play."""
         self._elos[behavior] = elo
 
     def awaited(self) -> dict[str, tuple[str, CompletionCriteria]]:
-        """Of the parameters that a statistic decides about now: where in the file it is named, and the criteria."""
-        found = {}
+        """Return path in the file and criteria of each parameter whose present lesson a statistic decides."""
+        awaited = {}
         for name, number in self._numbers.items():
             criteria = self._present(name).criteria
             if criteria is not None and criteria.measure not in MEASURES and number + 1 < len(self._stages[name]):
                 path = f"environment_parameters.{name}.curriculum[{number}].completion_criteria.measure"
-                found[name] = path, criteria
-        return found
+                awaited[name] = path, criteria
+        return awaited
 
     def advance(self, progress: Mapping[str, float]) -> list[LessonChange]:
-        """Look at every parameter once; those whose lesson is over are in the next one.
+        """Check every parameter once, begin the next lesson where one is over, and return the changes.
 
         Args:
           progress: trainer step / max_steps, by behavior that has been seen.
@@ -172,13 +172,13 @@ class Lessons:
         return changes
 
     def forget(self) -> None:
-        """No episode has ended and nothing was reported yet; smoothed measures stay."""
-        for kept in (*self._returns.values(), *self._team_returns.values()):
-            kept.clear()
+        """Forget all episodes and reported values; smoothed measures stay."""
+        for returns in (*self._returns.values(), *self._team_returns.values()):
+            returns.clear()
         self._since_look = {name: [0.0, 0] for name in self._stages}
 
     def state(self) -> dict[str, Any]:
-        """All that `advance` depends on, as plain JSON values."""
+        """Return all data that `advance` depends on, as plain JSON values."""
         parameters = {
             name: {
                 "lesson_num": number,
@@ -196,28 +196,28 @@ class Lessons:
         return {"parameters": parameters, "behaviors": behaviors}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`. Of a parameter whose lesson number alone is there, the rest begins anew.
+        """Continue from a `state`. A parameter with only a lesson number in it has its other data reset.
 
         A lesson that the file does not have any more becomes its last one, with a warning.
         """
-        for name, found in state.get("parameters", {}).items():
+        for name, saved in state.get("parameters", {}).items():
             if name not in self._stages:
                 continue
-            number, last = int(found.get("lesson_num") or 0), len(self._stages[name]) - 1
+            number, last = int(saved.get("lesson_num") or 0), len(self._stages[name]) - 1
             if number > last:
                 text = "environment_parameters.%s: the run was in lesson %d, and there are %d now: it is in the last."
                 log.warning(text, name, number, last + 1)
             self._numbers[name] = min(number, last)
-            self._smoothed[name] = float(found.get("smoothed", 0.0))
-            total, count = found.get("since_look", (0.0, 0))
+            self._smoothed[name] = float(saved.get("smoothed", 0.0))
+            total, count = saved.get("since_look", (0.0, 0))
             self._since_look[name] = [float(total), int(count)]
-        for name, found in state.get("behaviors", {}).items():
-            for key, kept in (("returns", self._returns), ("team_returns", self._team_returns)):
-                if name in kept:
-                    kept[name].clear()
-                    kept[name].extend(map(float, found[key][: kept[name].maxlen]))
-            if name in self._returns and "elo" in found:
-                self._elos[name] = float(found["elo"])
+        for name, saved in state.get("behaviors", {}).items():
+            for key, returns in (("returns", self._returns), ("team_returns", self._team_returns)):
+                if name in returns:
+                    returns[name].clear()
+                    returns[name].extend(map(float, saved[key][: returns[name].maxlen]))
+            if name in self._returns and "elo" in saved:
+                self._elos[name] = float(saved["elo"])
 
     def _present(self, name: str) -> Stage:
         return self._stages[name][self._numbers[name]]
@@ -236,12 +236,12 @@ class Lessons:
         return mean > criteria.threshold
 
     def _mean(self, name: str, criteria: CompletionCriteria) -> float:
-        """Of what the criteria measure; NaN without any. The statistic's values are used up."""
+        """Compute the mean of the criteria's measure, NaN without values. Resets the values of a statistic."""
         if criteria.measure == "elo":
             return self._elos.get(criteria.behavior, math.nan)
         if criteria.measure in MEASURES:
-            kept = self._team_returns if criteria.measure == "group_reward" else self._returns
-            total, count = sum(kept[criteria.behavior]), len(kept[criteria.behavior])
+            returns = self._team_returns if criteria.measure == "group_reward" else self._returns
+            total, count = sum(returns[criteria.behavior]), len(returns[criteria.behavior])
         else:
             total, count = self._since_look[name]
             self._since_look[name] = [0.0, 0]
@@ -249,7 +249,7 @@ class Lessons:
 
 
 def value_text(value: ParameterValue) -> str:
-    """A value as log lines show it."""
+    """Return the text of a value for log lines."""
     if not isinstance(value, SamplerSpec):
         return f"Float: value={value}"
     if value.kind == "multirangeuniform":
@@ -264,17 +264,17 @@ def value_text(value: ParameterValue) -> str:
 def present_values(
     parameters: Mapping[str, EnvironmentParameter] | None, seed: int, state: Mapping[str, Any] | None = None
 ) -> dict[str, ParameterValue]:
-    """Value of every parameter in the lessons of a `Lessons.state`; without one in the first."""
+    """Return the value of every parameter in the lessons of a `Lessons.state`; without one, in the first lessons."""
     lessons = Lessons(parameters, seed)
     lessons.restore(state or {})
     return lessons.values()
 
 
 def entries_of(lessons: Lessons) -> dict[str, dict[str, Any]]:
-    """What training_status.json is to hold of them: `lesson_num` of every parameter, as ML-Agents has it.
+    """Return the lessons' entries for training_status.json: `lesson_num` of every parameter, as ML-Agents has it.
 
-    Beside it stands what an exact continuation needs: what is smoothed, and below each behavior its newest episodes.
-    ML-Agents leaves keys that it does not know as they are.
+    They also hold the data of an exact resume: smoothed measures, and each behavior's newest episodes. ML-Agents leaves
+    keys that it does not know unchanged.
     """
     state = lessons.state()
     entries = {name: dict(noted) for name, noted in state["parameters"].items()}
@@ -284,7 +284,7 @@ def entries_of(lessons: Lessons) -> dict[str, dict[str, Any]]:
 
 
 def read_lessons(path: Path) -> dict[str, Any]:
-    """What `Lessons.restore` takes; nothing where there is no status, or, with a warning, none that can be read."""
+    """Read the argument of `Lessons.restore`; empty without a status file, or, with a warning, if it is unreadable."""
     if not path.is_file():
         return {}
     try:
@@ -299,15 +299,15 @@ def read_lessons(path: Path) -> dict[str, Any]:
 
 def _stages(parameters: Mapping[str, EnvironmentParameter], seed: int) -> dict[str, tuple[Stage, ...]]:
     unseeded = 0
-    found = {}
+    by_parameter = {}
     for name, parameter in parameters.items():
         stages = []
         for lesson in _lessons(parameter):
             value, used = _value(lesson.value, (seed + unseeded) % _SEEDS)
             unseeded += used
             stages.append(Stage(lesson.name, value, lesson.completion_criteria))
-        found[name] = tuple(stages)
-    return found
+        by_parameter[name] = tuple(stages)
+    return by_parameter
 
 
 def _lessons(parameter: EnvironmentParameter) -> tuple[Lesson, ...]:
@@ -317,23 +317,23 @@ def _lessons(parameter: EnvironmentParameter) -> tuple[Lesson, ...]:
 
 
 def _value(value: Sampler | float, seed: int) -> tuple[ParameterValue, bool]:
-    """What an environment is sent, and whether `seed` stands for one that was not given."""
+    """Return the value that is sent to environments, and whether it uses `seed`, having none of its own."""
     if not isinstance(value, Sampler):
         return float(value), True
-    given = value.sampler_parameters
-    unseeded = given.seed == _UNSEEDED
-    seed = seed if unseeded else given.seed
-    if isinstance(given, ConstantSampler):
-        return given.value, unseeded
-    if isinstance(given, UniformSampler):
-        return SamplerSpec("uniform", (given.min_value, given.max_value), seed, unseeded), unseeded
-    if isinstance(given, GaussianSampler):
-        return SamplerSpec("gaussian", (given.mean, given.st_dev), seed, unseeded), unseeded
-    assert isinstance(given, MultiRangeUniformSampler)
-    bounds = tuple(bound for pair in given.intervals for bound in pair)
+    sampler = value.sampler_parameters
+    unseeded = sampler.seed == _UNSEEDED
+    seed = seed if unseeded else sampler.seed
+    if isinstance(sampler, ConstantSampler):
+        return sampler.value, unseeded
+    if isinstance(sampler, UniformSampler):
+        return SamplerSpec("uniform", (sampler.min_value, sampler.max_value), seed, unseeded), unseeded
+    if isinstance(sampler, GaussianSampler):
+        return SamplerSpec("gaussian", (sampler.mean, sampler.st_dev), seed, unseeded), unseeded
+    assert isinstance(sampler, MultiRangeUniformSampler)
+    bounds = tuple(bound for pair in sampler.intervals for bound in pair)
     return SamplerSpec("multirangeuniform", bounds, seed, unseeded), unseeded
 
 
 def _plain(value: float) -> float | str:
-    """A number that strict JSON can hold; `float` reads both."""
+    """Return a number as strict JSON can hold it, text if not finite; `float` reads both."""
     return value if math.isfinite(value) else str(value)

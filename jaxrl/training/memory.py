@@ -1,4 +1,4 @@
-"""Whether there is memory for what a run keeps, said before it is allocated."""
+"""Check, before allocating, that a run's replay stores fit into memory."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from jaxrl.settings import BehaviorSettings, SettingsError
 log = logging.getLogger(__name__)
 
 LARGE = 2**26
-"""Bytes of a store that are worth a line."""
+"""Bytes from which the size of a store is logged."""
 
 
 def free_bytes(devices: int) -> int | None:
-    """Memory that each of `devices` devices may still take, in bytes; those of a CPU share the machine's."""
+    """Return the free memory of each of `devices` devices in bytes, or None; CPU devices share the machine's."""
     device = jax.devices()[0]
     if device.platform != "cpu":
-        told = device.memory_stats() or {}
-        return told["bytes_limit"] - told.get("bytes_in_use", 0) if "bytes_limit" in told else None
+        stats = device.memory_stats() or {}
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0) if "bytes_limit" in stats else None
     available = platforms.available_memory()
     return None if available is None else available // devices
 
 
 def stored_bytes(algorithm: Algorithm, seeds: int = 1) -> int:
-    """What the stores of so many seeds take; nothing where only the newest rollout is kept. Nothing is allocated."""
+    """Compute the bytes of the stores of `seeds` seeds, without allocating; 0 if only the newest rollout is stored."""
     return seeds * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(algorithm.storage.init)))
 
 
 def check_store(name: str, algorithm: Algorithm, settings: BehaviorSettings, seeds: int = 1) -> None:
-    """Say what the stores of so many seeds take. Raises SettingsError where that is more than is free."""
+    """Log the size of the stores of `seeds` seeds. Raises SettingsError if it exceeds the free memory."""
     needed, free = stored_bytes(algorithm, seeds), free_bytes(1)
     size = settings.hyperparameters.buffer_size
     if free is not None and needed > free:

@@ -1,4 +1,4 @@
-"""A policy that plays outside of a training: message by message, as environments of the host loop send them."""
+"""Play with a policy outside of a training, message by message, as environments of the host loop send them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, Param
 
 
 def settings_of_run(run: Path | None) -> tuple[tuple[str, ...], dict[str, ParameterValue]]:
-    """env_args of a run, and environment parameters in its present lessons; one that was killed early has none."""
+    """Return a run's env_args and its environment parameters in their present lessons; empty if it has no files yet."""
     folder = None if run is None else RunFolder(run.parent, run.name)
     if folder is None or not folder.configuration.is_file():
         return (), {}
@@ -42,20 +42,20 @@ def names_of_run(run: Path | None) -> BehaviorNames:
 
 
 class Players:
-    """Who plays the behaviors of an environment: a model, or the policies of the run, or random actions without either.
+    """Players of the behaviors of an environment: a model, the policies of a run, or random actions without either.
 
-    `seed` decides what is random. `models`: as of `choose_model`.
+    `seed` fixes all random draws. `models`: as of `choose_model`.
     """
 
     def __init__(self, run: Path | None, seed: int, deterministic: bool, models: Sequence[Path] = ()) -> None:
         self.origins: dict[str, str] = {}
-        """Whose policy plays, in words, by behavior in the order in which they were met."""
+        """Description of the policy that plays, by behavior in the order of their appearance."""
         self._run, self._key, self._deterministic = run, jax.random.key(seed), deterministic
         self._models = models
         self._players: dict[str, Player] = {}
 
     def meet(self, message: EnvMessage) -> None:
-        """See which behaviors there are, before they act.
+        """Make players for the behaviors that appear in a message, before they act.
 
         Raises JaxrlError, as `load_policy`; EnvironmentFailure: a copy of the environment failed.
         """
@@ -68,7 +68,7 @@ class Players:
             self._players[behavior], self.origins[behavior] = self._made(behavior, spec, key, source)
 
     def act(self, message: EnvMessage) -> dict[str, Action]:
-        """The actions of all who ask."""
+        """Return the actions of all agents that ask."""
         return {behavior: self._players[behavior].act(part) for behavior, part in message.steps.items()}
 
     def _made(self, behavior: str, spec: BehaviorSpec, key: Array, source: Path | None) -> tuple[Player, str]:
@@ -86,11 +86,11 @@ class Players:
 
 
 class Player:
-    """Decides for the agents of one behavior. Each has a row; the number of rows grows in powers of two.
+    """Decides for the agents of one behavior. Each agent has a row; the number of rows grows in powers of two.
 
     Args:
-      act: compiled here.
-      memory: rows → what `act` remembers before the first decision.
+      act: the acting function, which is compiled here.
+      memory: number of rows → memory of `act` before the first decision.
     """
 
     def __init__(self, spec: BehaviorSpec, act: Act, policy: Any, memory: Callable[[int], Any], key: Array) -> None:
@@ -102,21 +102,21 @@ class Player:
         self._turns = 0
 
     def act(self, message: BehaviorMessage) -> Action:
-        """Actions for those who ask, in their order; those who ended are forgotten."""
+        """Return actions for the agents that ask, in their order; forget the agents that ended."""
         ended, asking = message.ended, message.deciding
-        known = [*zip(asking.agent_id, asking.reward, asking.group_reward, strict=True)]
-        known += [*zip(ended.agent_id, ended.reward, ended.group_reward, strict=True)]  # of an id in both: its ending
-        paid = {self._rows[int(who)]: pay for who, *pay in known if int(who) in self._rows}
-        for who in ended.agent_id:
-            self._rows.pop(int(who), None)
-        new = [int(who) for who in asking.agent_id if int(who) not in self._rows]
+        rewards = [*zip(asking.agent_id, asking.reward, asking.group_reward, strict=True)]
+        rewards += [*zip(ended.agent_id, ended.reward, ended.group_reward, strict=True)]  # an ending overrides
+        paid = {self._rows[int(agent)]: pay for agent, *pay in rewards if int(agent) in self._rows}
+        for agent in ended.agent_id:
+            self._rows.pop(int(agent), None)
+        new = [int(agent) for agent in asking.agent_id if int(agent) not in self._rows]
         self._grow(len(self._rows) + len(new))
         free = sorted(set(range(self._size)) - set(self._rows.values()))
         self._rows |= dict(zip(new, free, strict=False))
-        rows = np.array([self._rows[int(who)] for who in asking.agent_id], int)
+        rows = np.array([self._rows[int(agent)] for agent in asking.agent_id], int)
         begin, decided = np.zeros((2, self._size), bool)
         reward = np.zeros((self._size, 2), np.float32)
-        begin[[self._rows[who] for who in new]] = True
+        begin[[self._rows[agent] for agent in new]] = True
         for row, pay in paid.items():
             decided[row], reward[row] = True, pay
         key = jax.random.fold_in(self._key, self._turns)
@@ -138,12 +138,12 @@ class Player:
         return TeamView(tuple(obs), jnp.asarray(mask), jnp.asarray(alive))
 
     def _grow(self, wanted: int) -> None:
-        """Room for `wanted` rows; those that are there keep what is remembered of them."""
+        """Make room for `wanted` rows; existing rows keep their memory."""
         if wanted <= self._size:
             return
         before, self._size = self._size, 1 << (wanted - 1).bit_length()
         fresh = self._make_memory(self._size)
-        if before:  # arrays without a row for each agent, such as statistics, have kept their shape
+        if before:  # arrays without a row for each agent, such as statistics, keep their shape
 
             def keep(old: Array, new: Array) -> Array:
                 return old if old.shape == new.shape else new.at[: len(old)].set(old)

@@ -1,11 +1,11 @@
-"""Everything that a run writes: summaries, checkpoints, status, configuration, timers, console and progress bar.
+"""Write all output of a run: summaries, checkpoints, status, configuration, timers, console and progress bar.
 
-Both loops use this one recorder. What differs is handed in: a `Statistics` per behavior says what its event files
-get (one file in the host loop, one per seed in the compiled one), a `Snapshot` what a checkpoint holds. The recorder
-decides with a behavior's `Judge` what its numbers lead to; `StatisticsFiles` and `Checkpoints` do the writing.
+Both loops use this recorder. They hand in their differences: a `Statistics` per behavior has the summaries of its event
+files (one file in the host loop, one per seed in the compiled one), a `Snapshot` the contents of a checkpoint. A
+behavior's `Judge` decides when its training ends; `StatisticsFiles` and `Checkpoints` do the writing.
 
-An evaluation (--inference --resume) leaves the run's folder as it is, bit for bit: summaries go to the console alone.
-Files of an earlier run are touched only when training really begins, that is when the first behavior is opened.
+An evaluation (--inference --resume) leaves the run's folder unchanged, bit for bit: summaries only go to the console.
+Files of an earlier run are changed only when training really begins, that is when the first behavior is opened.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ log = logging.getLogger(__name__)
 
 
 LARGE_LOG_RATIO = 0.1
-"""Half of what a ratio is usually clipped at; rounding gives 1e-6, on accelerators that multiply in 19 bits 1e-2."""
+"""Half of the usual clip range; rounding gives 1e-6, on accelerators that multiply in 19 bits 1e-2."""
 
 
 class Statistics(Protocol):
-    """What one behavior has shown since its last summary, and of late."""
+    """Statistics of one behavior since its last summary, and recent returns."""
 
     group_rewards: bool
-    """Whether a team has been paid together; if not, what agents earn alone is shown, and judged by."""
+    """Whether any group reward was seen; if not, the agents' individual returns are shown and judged."""
 
     def take(self) -> list[dict[str, Summary]]:
-        """By event file, the summary of each tag; afterwards everything is empty."""
+        """Return the summary of each tag for each event file, and empty the statistics."""
         ...
 
     def mean_reward(self) -> float | None:
-        """Mean return of about the last 100 episodes, of teams if they earn; None before any."""
+        """Compute the mean return of about the last 100 episodes, of teams with group rewards; None before any."""
         ...
 
     def result_line(self, name: str) -> str | None:
-        """How the run ended, in words; None: nothing to tell."""
+        """Return a sentence with the result of the run, or None."""
         ...
 
 
@@ -78,12 +78,12 @@ class _Track:
     statistics: Statistics
     settings: BehaviorSettings
     judge: Judge
-    highest: Highest | None = None  # of the statistic keep_best, in what was written last
-    described: Mapping[str, Any] = field(default_factory=dict)  # its settings; empty once all is said about them
+    highest: Highest | None = None  # highest value of the statistic keep_best in the newest summary or evaluation
+    described: Mapping[str, Any] = field(default_factory=dict)  # its settings; empty once `memory_remark` was logged
     summed_up: tuple[int, float] = (0, 0.0)  # trainer step of the last summary and its time, in monotonic seconds
 
     def with_pace(self, step: int, taken: Sequence[Mapping[str, Summary]]) -> list[Mapping[str, Summary]]:
-        """Add to each seed's summaries how many episodes have ended since the last ones, and how fast it went."""
+        """Add the number of episodes that ended since the last summaries, and the pace, to each seed's summaries."""
         now = time.monotonic()
         steps, seconds = step - self.summed_up[0], now - self.summed_up[1]
         self.summed_up = step, now
@@ -92,11 +92,11 @@ class _Track:
 
 
 class Recorder:
-    """Files and console of one run. A context manager: its end closes the files and writes what stands to be written.
+    """Files and console of one run. A context manager: its end writes pending output and closes the files.
 
     Args:
       phases: timers whose shares the progress bar shows, by the word it shows them with.
-      on_saved: as `Checkpoints` takes it.
+      on_saved: as for `Checkpoints`.
     """
 
     def __init__(
@@ -119,8 +119,8 @@ class Recorder:
         self._console = ConsoleWriter()
         self._tracks: dict[str, _Track] = {}
         self._unlike: set[str] = set()  # behaviors that `check_ratio` has warned of
-        self._cut: set[str] = set()  # behaviors of which it was said that evaluation episodes are cut
-        self._moved_names: set[str] = set()  # statistics of the environment of which it was said
+        self._cut: set[str] = set()  # behaviors with a warning that evaluation episodes are cut
+        self._moved_names: set[str] = set()  # environment statistics with a warning that they are renamed
         lost, minutes = LostWrites(), settings.checkpoint_settings.checkpoint_minutes
         self.files = StatisticsFiles(settings, folder, self.status, lost)
         self.checkpoints = Checkpoints(folder, self.status, self.timers, lost, minutes, on_saved)
@@ -136,11 +136,11 @@ class Recorder:
         events: Sequence[Path],
         title: str | None = None,
     ) -> None:
-        """A behavior appeared and has the weights it starts from: open its event files, list its settings.
+        """Open the event files of a behavior that has its initial weights, and print its settings.
 
         Args:
-          described: its settings as plain values, and what belongs to them.
-          step: trainer step that it starts at; a resumed run's older points after it are dropped.
+          described: its settings, and notes about them, as plain values.
+          step: trainer step that it starts at; a resumed run's points after it are dropped.
           events: folders of its event files.
         """
         if not self.begun:
@@ -157,9 +157,9 @@ class Recorder:
             log.info("%s: %s.", title or name, text)
 
     def check_ratio(self, name: str, largest: float) -> None:
-        """Warn once of a behavior whose policy finds its own decisions otherwise likely than when it made them.
+        """Warn once if a policy gives its own decisions other probabilities than when it made them.
 
-        largest: metric `LARGEST_LOG_RATIO` of an update that learned from the newest policy's decisions alone.
+        largest: metric `LARGEST_LOG_RATIO` of an update that learned only from the newest policy's decisions.
         """
         if not largest > LARGE_LOG_RATIO or name in self._unlike:
             return
@@ -173,7 +173,7 @@ class Recorder:
         )  # fmt: skip
 
     def notice_moved_names(self, sent: Iterable[str]) -> None:
-        """Say once of each statistic of the environment, by tag, that it is written under another name than its own."""
+        """Warn once for each statistic of the environment, by tag, that is written under another name."""
         for name in tags.moved_names(sent):
             if name not in self._moved_names:
                 self._moved_names.add(name)
@@ -184,39 +184,40 @@ class Recorder:
                 )  # fmt: skip
 
     def write_summary(self, name: str, step: int, *, training: bool) -> None:
-        """Write what was collected since the last summary, labelled with `step`: events, gauges, a console line.
+        """Write the summary since the last one, labelled with `step`: events, gauges, a console line.
 
-        Event files that cannot be written lose it, with a message. Raises what has gone wrong in a save meanwhile.
+        An event file that cannot be written loses it, with a message. Raises the error of a checkpoint thread.
         """
         self.checkpoints.writer.raise_errors()
         track = self._tracks[name]
-        taken = track.statistics.take()
-        self.files.summaries(name, step, track.with_pace(step, taken))
+        summaries = track.statistics.take()
+        self.files.summaries(name, step, track.with_pace(step, summaries))
         if self.writes and not self.folder.configuration.exists():  # the run's folder was deleted
             with suppress(ArtifactError):
                 self._describe(resume=True)
         if training:
-            track.highest = track.judge.see(step, taken)
-        told = {tags.IS_TRAINING: Summary.of(float(training)), tags.STEP: Summary.of(float(step))}
-        # A new mapping: writers in threads may still read what was taken.
-        together = (taken[0] if len(taken) == 1 else over_seeds(track.judge.counting(taken))) | told
+            track.highest = track.judge.see(step, summaries)
+        added = {tags.IS_TRAINING: Summary.of(float(training)), tags.STEP: Summary.of(float(step))}
+        # A new mapping: writers in threads may still read the summaries.
+        together = (summaries[0] if len(summaries) == 1 else over_seeds(track.judge.counting(summaries))) | added
         self.timers.gauge_summaries(name, together)
         if not track.statistics.group_rewards:
             together.pop(tags.GROUP_CUMULATIVE_REWARD, None)
-        self._console.summaries(track.title, step, together, lesson_texts(self.settings.environment_parameters, taken))
+        lessons = lesson_texts(self.settings.environment_parameters, summaries)
+        self._console.summaries(track.title, step, together, lessons)
         short = memory_remark(track.described, together)
         if short is not None:
             log.info("%s: %s.", track.title, short)
             track.described = {}
 
     def write_evaluation(self, name: str, step: int, found: Sequence[dict[str, Summary]]) -> None:
-        """By event file, the statistics of episodes that were played beside the training at this step."""
+        """Write the statistics of evaluation episodes at this step, one mapping per event file."""
         track = self._tracks[name]
         self.files.summaries(name, step, found)
         track.highest = track.judge.see(step, found)
         together = over_seeds(track.judge.counting(found))
-        told = ", ".join(f"{tag} {_in_words(summary)}" for tag, summary in together.items() if tag != CUT)
-        log.info("%s. Step: %d. %s.", track.title, step, told or "No evaluation episode was over in time")
+        text = ", ".join(f"{tag} {_in_words(summary)}" for tag, summary in together.items() if tag != CUT)
+        log.info("%s. Step: %d. %s.", track.title, step, text or "No evaluation episode was over in time")
         cut = together[CUT].mean if CUT in together else 0.0
         if cut and name not in self._cut and track.settings.evaluation is not None:
             self._cut.add(name)
@@ -228,37 +229,37 @@ class Recorder:
             )  # fmt: skip
 
     def verdict(self, name: str) -> str | None:
-        """Why the training of this behavior ends before its max_steps, as its `stop` asks; None: it does not."""
+        """Return why a `stop` rule ends this behavior's training before its max_steps; None: it goes on."""
         return self._tracks[name].judge.verdict
 
     def with_shown(self, snapshot: Snapshot) -> Snapshot:
-        """The same with what statistics have shown so far, for the status: a resumed run goes on from there."""
+        """Return the snapshot with notes about the statistics so far, from which a resumed run continues."""
         track = self._tracks[snapshot.name]
         shown = {GROUP_REWARDS: True} if track.statistics.group_rewards else {}
         counted = {STOP: track.judge.state()} if track.settings.stop else {}
         return snapshot._replace(notes={**snapshot.notes, **shown, **counted})
 
     def leave_out(self, name: str, index: int) -> None:
-        """A seed is left behind: what the others show decides."""
+        """Leave a seed out of the judge's decisions."""
         self._tracks[name].judge.leave_out(index)
 
     def keep_best(self, name: str, snapshot: Callable[[int], Snapshot], seeds: Sequence[int] = ()) -> None:
-        """A checkpoint apart if what was written last is the best so far, by the statistic that the behavior names.
+        """Save a separate checkpoint if the newest value of the statistic `keep_best` is the highest so far.
 
         Args:
-          snapshot: of the seed at an index; called at once.
-          seeds: their numbers, where there are several.
+          snapshot: index of a seed → its snapshot; called at once.
+          seeds: numbers of the seeds, if there are several.
         """
         track = self._tracks[name]
-        found, statistic = track.highest, track.settings.keep_best
+        highest, statistic = track.highest, track.settings.keep_best
         track.highest = None
-        if found is None or statistic is None or not self.writes:
+        if highest is None or statistic is None or not self.writes:
             return
-        best = Best(statistic, found.value, seeds[found.index] if len(seeds) > 1 else None)
-        self.checkpoints.keep_best(name, best, partial(snapshot, found.index), track.statistics.mean_reward())
+        best = Best(statistic, highest.value, seeds[highest.index] if len(seeds) > 1 else None)
+        self.checkpoints.keep_best(name, best, partial(snapshot, highest.index), track.statistics.mean_reward())
 
     def say_results(self, names: Iterable[str], place: str = "") -> None:
-        """How the run ended for these behaviors, on the console, behind `place`."""
+        """Print the results of these behaviors on the console, each after the text `place`."""
         for name in names:
             line = self._tracks[name].statistics.result_line(name)
             if line is not None:
@@ -273,14 +274,14 @@ class Recorder:
             self._progress.show(track.title, step, last, track.statistics.mean_reward(), seconds)
 
     def progress_due(self) -> bool:
-        """Whether the progress bar would show a new state now."""
+        """Return whether the progress bar would show a new state now."""
         return self._progress.due()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _kind: object, value: BaseException | None, *_: object) -> None:
-        """Close event files and write configuration, timers and status. Nothing if training never began."""
+        """Close event files; write configuration, timers and status unless training never began."""
         steps = [*self.checkpoints.last_steps(), *self.files.last_steps()]
         if self.begun and self.writes:
             steps.append(self._describe_end)
@@ -305,7 +306,7 @@ class Recorder:
         self._write_configuration()
 
     def _describe_end(self) -> None:
-        """Not into a folder that belongs to another run now."""
+        """Write configuration, timers and status, unless the folder belongs to another run now."""
         self.folder.keep()
         take_all([self._write_configuration, partial(self.timers.write, self.folder.timers), self.status.write], None)
 
@@ -324,12 +325,12 @@ def _in_words(summary: Summary) -> str:
 
 
 def memory_remark(described: Mapping[str, Any], summaries: Mapping[str, Summary]) -> str | None:
-    """Whether episodes last longer than the sequences that a memory learns from, for the user; None: they do not.
+    """Return a remark if episodes last longer than the sequences that a memory learns from, else None.
 
-    What was seen before a sequence began has no gradient: that it should have been remembered is never learned from it
-    (truncated backpropagation). In the probe whose cue must be remembered for k decisions the best return, 1, is
-    reached with sequence_length k + 1, and chance with less. ML-Agents' episode length leaves the last decision out, so
-    one is added.
+    Observations before the beginning of a sequence get no gradient, so remembering them is not learned (truncated
+    backpropagation). In the probe whose cue must be remembered for k decisions, the best return, 1, is reached with
+    sequence_length k + 1, and chance with less. ML-Agents' episode length leaves the last decision out, so one is
+    added.
 
     Args:
       described: settings of the behavior as plain values.
@@ -346,9 +347,9 @@ def memory_remark(described: Mapping[str, Any], summaries: Mapping[str, Summary]
 
 
 def take_all(steps: Sequence[Callable[[], object]], cause: BaseException | None) -> None:
-    """Take every step, whatever becomes of the others, and raise the first error if nothing was wrong before.
+    """Run every step, even if others fail, and raise the first error if there is no earlier `cause`.
 
-    Otherwise what is wrong now is logged, unless it follows from the cause: a full disk is reported once.
+    Other errors are logged, unless they follow from the cause: a full disk is reported once.
     """
     first = None
     for step in steps:

@@ -1,4 +1,4 @@
-"""Everything that a configuration can name, by kind: jaxrl's own, and what installed packages offer. No JAX."""
+"""Names that a configuration can use, by kind: jaxrl's own, and those of installed packages. Imports no JAX."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUILT_IN: Mapping[Kind, tuple[str, ...]] = {
     Kind.ENVIRONMENT: tuple(ENVIRONMENTS),
     Kind.WRITER: tuple(WRITERS),
 }
-"""Names that are jaxrl's own, also where it refuses them still: no package can take them."""
+"""Names that are jaxrl's own, also those that it still refuses: no package can use them."""
 
 KEYS = {
     Kind.TRAINER: "trainer_type: NAME",
@@ -36,33 +36,33 @@ KEYS = {
     Kind.ENVIRONMENT: "--env jax:NAME",
     Kind.WRITER: "record_settings.writers: [NAME]",
 }
-"""Where a name of each kind is written."""
+"""Place in the configuration of a name of each kind."""
 
 
 class Offer(NamedTuple):
-    """What a package brings."""
+    """Plugin that a package offers."""
 
     plugin: plugins.Plugin
-    remark: str  # why it cannot be used; empty where it can
+    remark: str  # reason why it cannot be used; empty if it can
 
 
 def offers(kind: Kind) -> Iterator[Offer]:
-    """What packages offer of a kind, with those whose name is taken."""
-    found = plugins.installed(kind)
-    for plugin in found:
+    """Yield the plugins of a kind that packages offer, including those whose name is taken."""
+    installed = plugins.installed(kind)
+    for plugin in installed:
         if plugin.name in BUILT_IN[kind]:
             yield Offer(plugin, f"hidden: {plugin.name} is jaxrl's own")
-        elif sum(other.name == plugin.name for other in found) > 1:
+        elif sum(other.name == plugin.name for other in installed) > 1:
             yield Offer(plugin, f"refused: several packages offer {plugin.name}")
         else:
             yield Offer(plugin, "")
 
 
 def of_mlagents() -> Iterator[Offer]:
-    """What plugins of ML-Agents there are."""
+    """Yield the installed plugins of ML-Agents."""
     for plugin in plugins.installed(plugins.MLAGENTS_WRITERS):
-        own = plugin.package.lower() == MLAGENTS
-        yield Offer(plugin, "left out: jaxrl has its own of these" if own else "")
+        is_mlagents = plugin.package.lower() == MLAGENTS
+        yield Offer(plugin, "left out: jaxrl has its own of these" if is_mlagents else "")
     for plugin in plugins.installed(plugins.MLAGENTS_TRAINERS):
         if plugin.package.lower() != MLAGENTS:
             yield Offer(plugin, "refused: trainers of ML-Agents need PyTorch")
@@ -70,7 +70,7 @@ def of_mlagents() -> Iterator[Offer]:
 
 @cache
 def warn_of_hidden() -> None:
-    """Say once which installed names cannot be reached, because jaxrl has them itself."""
+    """Warn once of installed names that cannot be used, because jaxrl has the same ones."""
     for kind in Kind:
         for plugin, remark in offers(kind):
             if plugin.name in BUILT_IN[kind]:

@@ -1,6 +1,6 @@
-"""What a behavior leaves on disk: checkpoints, their ONNX files, and the entries of training_status.json.
+"""Files of a behavior: checkpoints, their ONNX files, and the entries of training_status.json.
 
-Each loop says in a file of its own what a checkpoint of it holds (`host/saver.py`, `compiled/saver.py`).
+Each loop defines the contents of its checkpoints in its own file (`host/saver.py`, `compiled/saver.py`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Snapshot(NamedTuple):
     step: int
     contents: Any  # pytree that a resumed run continues from, or a copy of it
     policy: PolicyState  # exported to ONNX
-    learned: Any  # pytree of arrays that must be finite; empty in a copy, which has been looked at
+    learned: Any  # pytree of arrays that must be finite; empty in a copy, whose arrays have been checked
     spec: BehaviorSpec
     settings: BehaviorSettings
     described: dict[str, Any]  # settings as plain JSON values, which explain a mismatch on resume
@@ -63,44 +63,44 @@ class Snapshot(NamedTuple):
     notes: Mapping[str, Any] = {}  # entries of the behavior in training_status.json
     lessons: Mapping[str, Mapping[str, Any]] = {}  # entries there of parameters and behaviors, see `lessons.entries_of`
     network: PolicyNetwork | None = None  # `Algorithm.policy`
-    store: Any = ()  # pytree: what the algorithm keeps, where its `Storage.saved`
-    staged: replay.Staged | None = None  # the same on disk, in a copy
+    store: Any = ()  # pytree: the algorithm's replay, if its `Storage.saved`
+    staged: replay.Staged | None = None  # in a copy, the replay on disk
     earlier: Mapping[str, bytes] = {}  # new files of the self-play pool, by name
 
 
 class Best(NamedTuple):
-    """Why a moment is the best of a run so far."""
+    """Highest value of a run's `keep_best` statistic so far."""
 
     statistic: str  # tag
     value: float
-    seed: int | None  # number of the seed whose value it is; None where the run has but one
+    seed: int | None  # number of the seed with that value; None if the run has only one
 
 
 def copied(snapshot: Snapshot, folder: RunFolder | None = None) -> Snapshot:
-    """The same in memory of its own on the host, so that training may go on. Raises DivergedError.
+    """Copy a snapshot to the host's memory, so that training can go on. Raises DivergedError.
 
-    folder: in which the store is written, which may be too large for a copy; None: it is left out.
+    folder: where the store is written, as it may be too large for a copy; None: leave it out.
     """
     _require_finite(snapshot)
     contents, policy = checkpoint.capture(snapshot.contents), _copy(snapshot.policy)
-    kept = folder is not None and jax.tree.leaves(snapshot.store)
-    staged = replay.stage(folder.behavior(snapshot.name), snapshot.store) if folder is not None and kept else None
+    stored = folder is not None and jax.tree.leaves(snapshot.store)
+    staged = replay.stage(folder.behavior(snapshot.name), snapshot.store) if folder is not None and stored else None
     plain = snapshot._replace(contents=contents, policy=policy, learned=(), samples=_copy(snapshot.samples))
     return plain._replace(store=(), staged=staged)
 
 
 def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatus, reward: float | None) -> None:
-    """Write `<Behavior>-<step>` and its ONNX file, make the replay its own, drop old ones, note both in the status.
+    """Write `<Behavior>-<step>`, its ONNX file and its replay, delete old ones, and note them in the status.
 
-    The checkpoint comes first: a run that is killed in between has a replay of what it has seen, and no later one.
-    Without the ONNX file where the policy cannot be put into one; the status then names the checkpoint alone.
+    The checkpoint comes first, so that the replay is never newer than it if a run is killed in between. A policy that
+    cannot be exported has no ONNX file; the status then names only the checkpoint.
 
     Raises CheckpointError, and the checkpoint before stays the latest; or ExportError, ArtifactError or the
     CheckpointError of a replay, and the checkpoint is complete.
     """
     name, step, keep = snapshot.name, snapshot.step, snapshot.settings.keep_checkpoints
     if keep == 1 and len(snapshot.described.get(MOMENT, ())) > 1:
-        keep = 2  # the moment before, until all behaviors have one of this
+        keep = 2  # the moment before, until all behaviors have saved this one
     target = folder.behavior(name)
     try:
         earlier.write(target, snapshot.earlier)
@@ -109,14 +109,14 @@ def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatu
     finally:
         if snapshot.staged is not None:
             unfinished.discard(snapshot.staged.partial)
-    beside = target / path.name  # relative where the other paths of the run are: `path` is absolute
+    beside = target / path.name  # relative like the other paths of the run: `path` is absolute
     for key, value in snapshot.notes.items():
         status.set(name, key, value)
     for category, entries in snapshot.lessons.items():
         for key, value in entries.items():
             status.set(category, key, value)
     if snapshot.lessons:
-        status.write()  # an export takes time, and a run that is killed meanwhile goes on from this checkpoint
+        status.write()  # an export takes time, and a run that is killed meanwhile resumes from this checkpoint
     exported, auxiliary = _exported(snapshot, beside, onnx_path(target, step))
     prune(target, keep)
     earlier.prune(target)
@@ -127,7 +127,7 @@ def save_checkpoint(snapshot: Snapshot, folder: RunFolder, status: TrainingStatu
 
 
 def save_best(snapshot: Snapshot, folder: RunFolder, status: TrainingStatus, reward: float | None, best: Best) -> None:
-    """Write `<Behavior>-best` and its ONNX file in the place of those before, and note them in the status.
+    """Replace `<Behavior>-best` and its ONNX file, and note them in the status.
 
     Raises as `save_checkpoint`.
     """
@@ -142,7 +142,7 @@ def save_best(snapshot: Snapshot, folder: RunFolder, status: TrainingStatus, rew
 
 
 def _exported(snapshot: Snapshot, beside: Path, exported: Path) -> tuple[Path, list[Path]]:
-    """The file that stands for a checkpoint in the status, and its others: of an ONNX file that is now written."""
+    """Write the ONNX files of a checkpoint, if possible; return its main file for the status, and its others."""
     chain = make_chain(snapshot.spec, snapshot.settings.connectors)
     if obstacles(snapshot.spec, snapshot.settings, chain, snapshot.policy.params, snapshot.network):
         return beside, []
@@ -158,8 +158,8 @@ def publish(name: str, step: int, folder: RunFolder, status: TrainingStatus, rew
     exported, final = onnx_path(folder.behavior(name), step), folder.final_onnx(name)
     noted = (item for item in status.get(name, CHECKPOINTS, []) if item["steps"] == step)
     last: dict[str, Any] = next(noted, {"file_path": exported.as_posix()})
-    reward = last.get("reward") if reward is None else reward  # no episode has ended since it was resumed
-    if not last["file_path"].endswith(exported.suffix):  # a checkpoint without one, see `save_checkpoint`
+    reward = last.get("reward") if reward is None else reward  # no episode has ended since the run was resumed
+    if not last["file_path"].endswith(exported.suffix):  # a checkpoint without ONNX file, see `save_checkpoint`
         status.note(name, FINAL, step, Path(last["file_path"]), reward)
         status.write()
         return
@@ -179,44 +179,44 @@ def obstacles(
     params: Any,
     network: PolicyNetwork | None = None,
 ) -> list[str]:
-    """What a file cannot do of this policy, in words; empty where it can do everything.
+    """Return phrases that name the parts of this policy that an ONNX file cannot hold; empty if it can be exported.
 
-    `params`: of the policy, arrays or their shapes. An algorithm of one's own that does not say its `policy` has a file
-    if they are those of `networks.models.Actor`.
+    `params`: the policy's, as arrays or shapes. A custom algorithm without `Algorithm.policy` can be exported if its
+    parameters are those of `networks.models.Actor`.
     """
     shape, shown = settings.network_settings, spec if chain is None else chain.spec
-    found = [] if chain is None else [f"its connectors ({', '.join(chain.unexportable)})"] if chain.unexportable else []
+    parts = [] if chain is None else [f"its connectors ({', '.join(chain.unexportable)})"] if chain.unexportable else []
     if shape.vis_encode_type not in ENCODERS and any(kind_of(o) == "visual" for o in shown.observations):
-        found.append(f"the image encoder {shape.vis_encode_type}")
+        parts.append(f"the image encoder {shape.vis_encode_type}")
     if shape.body_type is not None:
-        found.append(f"the hidden layers {shape.body_type}")
+        parts.append(f"the hidden layers {shape.body_type}")
     if network is None and settings.trainer_type not in BUILT_IN and not _is_actor(spec, settings, chain, params):
-        found.append(f"the network of {settings.trainer_type}, which is not jaxrl's Actor")
-    return found
+        parts.append(f"the network of {settings.trainer_type}, which is not jaxrl's Actor")
+    return parts
 
 
 def _is_actor(spec: BehaviorSpec, settings: BehaviorSettings, chain: Chain | None, params: Any) -> bool:
     shown, shape = spec if chain is None else chain.spec, settings.network_settings
     actor = Actor(shown, shape)
     wanted = jax.eval_shape(actor.init, jax.random.key(0), policy_gradient.no_obs(shown), start(shape.memory, (1, 1)))
-    given = {path: entry for path, entry in leaves_of(params).items() if not path.startswith(_VALUE_HEADS)}
-    return given == leaves_of(wanted)
+    leaves = {path: entry for path, entry in leaves_of(params).items() if not path.startswith(_VALUE_HEADS)}
+    return leaves == leaves_of(wanted)
 
 
 def tell_unexportable(name: str, spec: BehaviorSpec, settings: BehaviorSettings, algorithm: Algorithm) -> None:
-    """Say at the start of a run that it will have no ONNX file, and why."""
-    own = settings.trainer_type not in BUILT_IN
-    params = jax.eval_shape(algorithm.init, jax.random.key(0)).policy.params if own else ()
-    found = obstacles(spec, settings, algorithm.connectors, params, algorithm.policy)
-    if found:
+    """Warn at the start of a run if it will have no ONNX file, and say why."""
+    custom = settings.trainer_type not in BUILT_IN
+    params = jax.eval_shape(algorithm.init, jax.random.key(0)).policy.params if custom else ()
+    parts = obstacles(spec, settings, algorithm.connectors, params, algorithm.policy)
+    if parts:
         text = "%s: no ONNX files are written: a file cannot hold %s. Checkpoints are."
-        log.warning(text, name, " and ".join(found))
+        log.warning(text, name, " and ".join(parts))
 
 
 def initialized(
     run: RunSettings, folder: RunFolder, name: str, fresh: TrainState, spec: BehaviorSpec, settings: BehaviorSettings
 ) -> TrainState | None:
-    """A new behavior's learner with the weights and so on of another run, if asked: `with_weights_of`. None: it is not.
+    """Return a new behavior's train state with the weights of another run, if the settings name one, else None.
 
     Raises CheckpointError or RunFolderError.
     """
@@ -231,17 +231,17 @@ def initialized(
 def with_weights_of(
     path: Path, fresh: TrainState, spec: BehaviorSpec, settings: BehaviorSettings
 ) -> tuple[TrainState, str]:
-    """A learner with the weights, normaliser and so on of checkpoint `path`; and whose they are.
+    """Return `fresh` with the weights, normalizer and so on of checkpoint `path`, and a description of the origin.
 
-    Optimizer, step and key stay those of `fresh`, and so does all of cloning, whose rate falls with the step. What is
-    not taken is the very array of `fresh`.
+    Optimizer, step and key stay those of `fresh`, and so does the state of cloning, whose rate falls with the step.
+    Arrays that are not loaded are those of `fresh`, not copies.
 
-    Where every array of the checkpoint has a leading axis S, one of its S seeds is taken: the one whose policy is the
-    run's ONNX file, as its training_status.json tells.
+    If every array of the checkpoint has a leading axis S, one of its S seeds is loaded: the one whose policy is the
+    run's ONNX file, by its training_status.json.
 
     Raises:
       CheckpointError: nothing in it fits, or it is damaged.
-      RunFolderError: its run calls a seed the best that the checkpoint does not have.
+      RunFolderError: its run names a best seed that the checkpoint does not have.
     """
     info = checkpoint.read_info(path)
     seeds = tuple(info.leaves.get(STEP, {}).get("shape", ()))
@@ -261,29 +261,29 @@ def with_weights_of(
         folder = path.absolute().parent
         index = best_seed(RunFolder(folder.parents[1], folder.parent.name), info)
         origin += f", {_seed_name(folder, index, seeds[0])}"
-    found = jax.tree.map(lambda x, new, own: own if x is new else x[index], loaded["train"], template["train"], fresh)
-    return found, origin
+    state = jax.tree.map(lambda x, new, old: old if x is new else x[index], loaded["train"], template["train"], fresh)
+    return state, origin
 
 
 def resumed_store(
     empty: Any, path: Path, spec: BehaviorSpec, settings: BehaviorSettings, described: Mapping[str, Any], *, saved: bool
 ) -> Any:
-    """What the algorithm stores, as a run that goes on from checkpoint `path` begins with it: says if that is `empty`.
+    """Return the store of a run that resumes from checkpoint `path`; log if it is `empty`.
 
     saved: `Storage.saved`.
 
-    Raises CheckpointError where the replay is damaged, or of other sizes.
+    Raises CheckpointError if the replay is damaged, or of other sizes.
     """
     if not jax.tree.leaves(empty):
         return empty
-    found = replay.restore(path.parent, empty, path, spec=spec, settings=described) if saved else None
-    if found is None:
+    store = replay.restore(path.parent, empty, path, spec=spec, settings=described) if saved else None
+    if store is None:
         tell_empty(path.parent.name, settings, "" if not saved else f": {path.parent / REPLAY} does not exist")
-    return empty if found is None else found
+    return empty if store is None else store
 
 
 def tell_empty(name: str, settings: BehaviorSettings, why: str = "") -> None:
-    """Say that a behavior forgets what was stored."""
+    """Log that a behavior's replay begins empty."""
     key = "save_replay_buffer"
     advice = f" (hyperparameters.{key} keeps it)" if hasattr(settings.hyperparameters, key) and not why else why
     log.info("%s: the replay begins empty%s.", name, advice)
@@ -292,15 +292,15 @@ def tell_empty(name: str, settings: BehaviorSettings, why: str = "") -> None:
 def _grown(
     spec: BehaviorSpec, settings: BehaviorSettings, info: CheckpointInfo, saved: Leaves, values: Any, wanted: Leaves
 ) -> Grown:
-    """The weights of a behavior whose sensors have changed, for those of today as its connectors show them."""
+    """Adapt a behavior's saved weights to changed sensors, both as its connectors transform them."""
     old = spec_from_json(info.spec)
     chains = make_chain(old, settings.connectors), make_chain(spec, settings.connectors)
-    then, now = (of if chain is None else chain.spec for of, chain in zip((old, spec), chains, strict=True))
+    then, now = (item if chain is None else chain.spec for item, chain in zip((old, spec), chains, strict=True))
     return grown(saved, values, wanted, then, now, settings.network_settings)
 
 
 def _seed_name(folder: Path, index: int, count: int) -> str:
-    """In words, with the seed's number where the folders of events of all seeds are still there to tell it."""
+    """Return a phrase that names the seed, with its number if the event folders of all seeds still exist."""
     names = (path.name.rpartition("_")[2] for path in seed_folders(folder))
     numbers = sorted(int(name) for name in names if name.isdigit())
     place = f"index {index} of its {count} seeds"
@@ -315,12 +315,12 @@ def _require_finite(snapshot: Snapshot) -> None:
 
 
 def _copy(tree: Any) -> Any:
-    # a copy also on a CPU, where JAX shows its own memory, which the next update overwrites
+    # Copies also on a CPU, where arrays show JAX's own memory, which the next update overwrites.
     return jax.tree.map(np.array, jax.device_get(tree))
 
 
 def settings_of(settings: BehaviorSettings) -> dict[str, Any]:
-    """Resolved settings as plain JSON values."""
+    """Return resolved settings as plain JSON values."""
     return settings.model_dump(mode="json")
 
 

@@ -1,14 +1,13 @@
-"""What a signal has paid an agent over its episode, as "Policy/Extrinsic Reward" and its like show it.
+"""Sum the rewards of each reward signal over agents' episodes, for "Policy/Extrinsic Reward" and similar tags.
 
-All are sums over an episode, times strength. The environment's own is added up where it is played. What another signal
-pays is known when a rollout is learned from, and is what the signal held of each decision then, before it learned from
-it: an episode that lies in several rollouts is paid for each part as its rollout is taken, and told with the last of
-them. So a summary tells of episodes whose end was learned from since the one before. A replay's rewards are computed
-anew whenever they are drawn, many times or never; what is told of an off-policy algorithm's is what its signals held of
-each decision when it went into the replay, which is when ML-Agents adds up as well.
+All are sums over an episode, times strength. The environment's reward is summed where it is played. Another signal's
+reward of a decision is computed when its rollout is taken, before the signal learns from it: an episode that spans
+several rollouts is summed part by part, and reported with the last part. So a summary covers the episodes whose end was
+learned from since the summary before. Rewards in a replay are computed anew whenever they are drawn; the reported ones
+of an off-policy algorithm are those at the time when a decision went into the replay, as in ML-Agents.
 
-Where rows hold teams, an agent that changes its team is told as one agent for each of them. Not among them: decisions
-that nobody learns from, and what an agent was paid in a team whose last member moved on as it did.
+If rows hold teams, an agent that changes its team counts as one agent for each team. Left out are decisions that are not
+learned from, and the rewards of an agent in a team whose last member left it at the same time.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from jaxrl.rollout.rollout import Rollout
 from jaxrl.settings import BehaviorSettings
 
 PAID = "paid"
-"""Where `Paid` stands among the metrics of an update until somebody adds it up."""
+"""Key of `Paid` among the metrics of an update, until it is summed."""
 
 
 class Paid(NamedTuple):
-    """What a rollout's decisions were paid. Arrays [T, B, A]."""
+    """Signal rewards of a rollout's decisions. Arrays [T, B, A]."""
 
     rewards: Mapping[str, Any]  # by signal, float32, with strength
     acted: Any  # bool, decided here and learned from
@@ -39,15 +38,15 @@ class Paid(NamedTuple):
 
 
 def paid_by_decision(rollout: Rollout, rewards: Mapping[str, jax.Array]) -> Paid:
-    """Beside the rewards of each decision of a rollout what tells its episodes apart."""
+    """Combine the signal rewards of a rollout's decisions with the beginnings and ends of its episodes."""
     over = rollout.terminated | rollout.truncated | rollout.left
     return Paid(rewards, rollout.acted, rollout.begin, rollout.acted & over)
 
 
 def episode_sums(before: Mapping[str, jax.Array], paid: Paid) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-    """By signal, what each decision's episode was paid up to and with it, [T, B, A]; and so far after them all, [B, A].
+    """Compute, by signal, each episode's reward sum up to every decision, [T, B, A], and after the last one, [B, A].
 
-    before: float32 [B, A] by signal, what the episodes that go on here were paid earlier.
+    before: float32 [B, A] by signal, sums of the episodes that go on from an earlier rollout.
     """
 
     def step(sums: dict[str, jax.Array], at: Paid) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
@@ -57,15 +56,15 @@ def episode_sums(before: Mapping[str, jax.Array], paid: Paid) -> tuple[dict[str,
         }
         return now, now  # another episode begins with its first decision
 
-    after, found = jax.lax.scan(step, dict(before), paid)
-    return found, after
+    last, sums_by_decision = jax.lax.scan(step, dict(before), paid)
+    return sums_by_decision, last
 
 
 class EpisodeSums:
-    """The same in the host loop, in numpy: sums of episodes under way, and of those that ended since the last `take`.
+    """Reward sums of open episodes, and of those that ended since the last `take`, in the host loop (numpy).
 
-    A row is a stream of states over its pages and from one update to the next, so what an episode was paid before the
-    newest update is kept by row and member until it ends. Letters: P pages, B rows.
+    A row is a stream of states over its pages and from one update to the next, so the sum of an open episode is stored
+    by row and member until it ends. Letters: P pages, B rows.
     """
 
     def __init__(self) -> None:
@@ -73,25 +72,25 @@ class EpisodeSums:
         self._ended: dict[str, list[float]] = defaultdict(list)
 
     def add(self, metrics: Mapping[str, Any], rows: np.ndarray) -> None:
-        """What was paid in one rollout [T, P, A]: `PAID` of its metrics, if it is there.
+        """Add the rewards of one rollout [T, P, A]: `PAID` of its metrics, if present.
 
         rows: int64 [at most P], the row whose stream lies in each page, pages of one row in the order of time.
         """
         if PAID not in metrics:
             return
-        told: Paid = jax.tree.map(lambda x: np.asarray(x)[:, : len(rows)], metrics[PAID])
-        for name, reward in told.rewards.items():
+        paid: Paid = jax.tree.map(lambda x: np.asarray(x)[:, : len(rows)], metrics[PAID])
+        for name, reward in paid.rewards.items():
             before, shape = self._open.get(name, np.zeros((0, 0))), (int(rows.max()) + 1, reward.shape[2])
             room = [(0, max(new - old, 0)) for old, new in zip(before.shape, shape, strict=True)]
             self._open[name] = np.pad(before, room)
         for pages in _each_row_once(rows):
-            for t in range(len(told.acted)):
-                self._step(told, t, pages, rows[pages])
+            for t in range(len(paid.acted)):
+                self._step(paid, t, pages, rows[pages])
 
     def take(self) -> dict[str, list[float]]:
-        """By signal, the sums of the episodes that have ended; afterwards there are none."""
-        taken, self._ended = dict(self._ended), defaultdict(list)
-        return taken
+        """Return and clear, by signal, the sums of the episodes that have ended."""
+        ended, self._ended = dict(self._ended), defaultdict(list)
+        return ended
 
     def _step(self, paid: Paid, t: int, pages: np.ndarray, rows: np.ndarray) -> None:
         acted, begin, over = (x[t, pages] for x in (paid.acted, paid.begin, paid.over))
@@ -105,24 +104,24 @@ class EpisodeSums:
 
 
 def _each_row_once(rows: np.ndarray) -> list[np.ndarray]:
-    """Indices of pages: the first page of every row, then the second of those that have one, and so on."""
-    found, left = [], np.arange(len(rows))
+    """Group the page indices: the first page of every row, then the second of rows that have one, and so on."""
+    groups, left = [], np.arange(len(rows))
     while len(left):
         first = np.sort(np.unique(rows[left], return_index=True)[1])
-        found.append(left[first])
+        groups.append(left[first])
         left = np.delete(left, first)
-    return found
+    return groups
 
 
 def extrinsic_sum(
     settings: BehaviorSettings, *, own: np.ndarray, group: np.ndarray, mates: np.ndarray, strength: Any = None
 ) -> np.ndarray | None:
-    """strength · (own + group [+ mates' own rewards]), what ML-Agents adds up over an episode; None without the signal.
+    """Compute strength · (own + group [+ mates' own rewards]), ML-Agents' episode sum; None without the signal.
 
     Args:
       own, group, mates: float64 [N], sums over an agent's episode (or over several): its individual rewards, the group
         rewards that it received, and the individual rewards of its mates while it lived.
-      strength: instead of that of the settings.
+      strength: replaces the strength of the settings.
     """
     signal = settings.reward_signals.get("extrinsic")
     if signal is None:

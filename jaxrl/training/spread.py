@@ -1,7 +1,7 @@
-"""Arrays and numbers of a run that several processes compute together: from here to all of them, and back.
+"""Exchange arrays and numbers between the processes of one run.
 
-Each process runs the same Python. What decides how it goes on is therefore the same everywhere: computed from what
-`SceneTrainer.report` shows all, or told by process 0, which alone has clocks, files and folders that count.
+Each process runs the same Python, so values that control the run must be equal everywhere: they are computed from
+`SceneTrainer.report`, which all processes get, or sent by process 0, whose clocks, files and folders alone count.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _ROOM = 1024  # bytes; texts that process 0 sends are padded to a multiple
 
 
 def writes() -> bool:
-    """Whether this process is the one that writes files and talks."""
+    """Return whether this process is the one that writes files and logs."""
     return jax.process_index() == 0
 
 
 def agreed(number: int) -> int:
-    """The number of process 0, where several run this program: clocks and signals are of one process each."""
+    """Return process 0's number in all processes, as clocks and signals differ between processes."""
     if jax.process_count() == 1:
         return number
     return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
 def told(found: Callable[[], Any]) -> Any:
-    """Return the plain JSON values that `found` gives in process 0, in all; only there it is called."""
+    """Call `found` in process 0 only, and return its plain JSON values in all processes."""
     if jax.process_count() == 1:
         return found()
     text = np.frombuffer(json.dumps(found()).encode(), np.uint8) if writes() else np.zeros(0, np.uint8)
@@ -44,7 +44,7 @@ def told(found: Callable[[], Any]) -> Any:
 
 
 def of_first(tree: Any) -> Any:
-    """Arrays and typed keys as process 0 has them, in all; of one shape everywhere, and in each process whole."""
+    """Return process 0's arrays and typed keys in all processes; shapes are equal, and each process has whole arrays."""
     if jax.process_count() == 1:
         return tree
     numbers = jax.tree.map(lambda x: np.asarray(jax.random.key_data(x) if is_key(x) else x), tree)
@@ -52,16 +52,16 @@ def of_first(tree: Any) -> Any:
 
 
 def here(everywhere: Callable[[Any], Any], tree: Any) -> Any:
-    """Arrays that lie on all hosts as whole ones of this process, numpy, typed keys as keys; every process calls it.
+    """Return arrays spread over all hosts as whole numpy arrays of this process, typed keys as keys.
 
-    `everywhere`: makes an array lie whole on each device.
+    Every process calls it. `everywhere`: replicates an array on each device.
     """
-    found = everywhere(tree)
-    return _typed(jax.tree.map(lambda x: np.asarray(jax.random.key_data(x) if is_key(x) else x), found), tree)
+    replicated = everywhere(tree)
+    return _typed(jax.tree.map(lambda x: np.asarray(jax.random.key_data(x) if is_key(x) else x), replicated), tree)
 
 
 def over_all(tree: Any, places: Any) -> Any:
-    """Arrays that every process has alike, each where it belongs; those that lie on all already are moved."""
+    """Put arrays, equal in every process, on the devices of their shardings `places`; move arrays already spread."""
 
     def put(x: Any, place: NamedSharding) -> Any:
         if isinstance(x, jax.Array) and x.sharding == place:
@@ -81,9 +81,9 @@ def _spread(x: np.ndarray, place: NamedSharding) -> jax.Array:
 
 
 def _typed(numbers: Any, like: Any) -> Any:
-    """Numbers as the leaves of `like`: keys of those that are keys there."""
+    """Convert numbers to typed keys where the leaf of `like` is a key."""
 
-    def of(x: np.ndarray, old: Any) -> Any:
+    def typed(x: np.ndarray, old: Any) -> Any:
         return jax.random.wrap_key_data(jnp.asarray(x), impl=jax.random.key_impl(old)) if is_key(old) else x
 
-    return jax.tree.map(of, numbers, like)
+    return jax.tree.map(typed, numbers, like)

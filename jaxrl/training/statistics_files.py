@@ -1,4 +1,4 @@
-"""Where the statistics of a run are written: event files, and what `record_settings` names, by behavior and seed."""
+"""Write the statistics of a run to event files and the writers of `record_settings`, by behavior and seed."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from jaxrl.training.errors import LostWrites
 
 
 class StatisticsFiles:
-    """The writers of one run. One that cannot write loses what it was given, with a message, and the run goes on.
+    """Writers of one run. If one cannot write, its data is lost with a message, and the run goes on.
 
     Args:
-      status: keeps by what name other places know the run.
-      lost: is told of what cannot be written.
+      status: stores the names under which services know the run.
+      lost: counts failed writes.
     """
 
     def __init__(self, settings: RunSettings, folder: RunFolder, status: TrainingStatus, lost: LostWrites) -> None:
         self._settings, self._folder, self._status, self._lost = settings, folder, status, lost
         self._writers: dict[str, list[list[StatisticsWriter]]] = {}  # by behavior, by event file
-        self._told: set[str] = set()  # services that statistics could not be sent to
+        self._told: set[str] = set()  # services with a message that statistics could not be sent
         self._of_run = OfRun(settings, {})
 
     def open(self, name: str, events: Sequence[Path], described: Mapping[str, Any], step: int) -> None:
-        """Those of a behavior, which get its settings as plain values.
+        """Open the writers of a behavior and write its settings, as plain values.
 
         Args:
           events: folders of its event files.
-          step: trainer step that it starts at; a resumed run's older points after it are dropped.
+          step: trainer step that it starts at; a resumed run's points after it are dropped.
         """
         opened = self._writers[name] = []
         resumed = self._settings.checkpoint_settings.resume
@@ -49,20 +49,20 @@ class StatisticsFiles:
         self._write([partial(writer.hyperparameters, described, step) for writer in self._of(name)])
 
     def summaries(self, name: str, step: int, taken: Sequence[Mapping[str, Summary]]) -> None:
-        """By event file, what was measured up to this step."""
+        """Write the summaries of this step, one mapping per event file."""
         writes = []
         for writers, summaries in zip(self._writers[name], taken, strict=False):  # no files in an evaluation
-            told = {tag: summary for tag, summary in summaries.items() if tag not in INTERNAL}
-            writes += [partial(writer.summaries, step, told) for writer in writers]
+            public = {tag: summary for tag, summary in summaries.items() if tag not in INTERNAL}
+            writes += [partial(writer.summaries, step, public) for writer in writers]
         self._write(writes)
 
     def images(self, name: str, step: int, images: Mapping[str, np.ndarray]) -> None:
-        """Pictures uint8 [H, W, 3] under `Custom/<name>`, in every event file of the behavior."""
+        """Write pictures uint8 [H, W, 3] under `Custom/<name>` to every event file of the behavior."""
         pictures = {CUSTOM.format(name=image): pixels for image, pixels in images.items()}
         self._write([partial(writer.images, step, pictures) for writer in self._of(name)])
 
     def last_steps(self) -> list[Callable[[], object]]:
-        """What closes them."""
+        """Return the steps that close all writers."""
         every = [writer for name in self._writers for writer in self._of(name)]
         return [partial(hang_up, every), *(writer.close for writer in every)]
 
@@ -70,7 +70,7 @@ class StatisticsFiles:
         return (writer for writers in self._writers[name] for writer in writers)
 
     def _write(self, writes: Sequence[Callable[[], None]]) -> None:
-        """One thing into each event file of a behavior; a file that cannot be written goes without it."""
+        """Run all writes; count those that fail as lost."""
         if writes:
             self._folder.keep()
         errors = []
@@ -85,8 +85,8 @@ class StatisticsFiles:
             self._lost.worked("summary")
 
     def _place(self, name: str, folder: Path, resume_step: int | None) -> Place:
-        """What writers are told of one event file."""
-        behavior = name.partition("/")[0]  # of an exploiter: see `exploiter_name`
+        """Return the description of one event file for its writers."""
+        behavior = name.partition("/")[0]  # main behavior of an exploiter, see `exploiter_name`
         seed = "" if folder == self._folder.behavior(behavior) else folder.name
         return Place(
             run_id=self._folder.run_id,

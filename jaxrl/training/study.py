@@ -1,7 +1,7 @@
-"""A search for good settings: Optuna proposes trials, judges which to give up, and remembers them in a file.
+"""Search for good settings: Optuna proposes trials, decides which to give up, and stores them in a file.
 
-The file may be somebody else's: what it names is shown and never becomes a setting, and what Optuna proposes from it is
-a value of the spaces that the user has given.
+The file is not trusted: names in it are shown and never become settings, and values that Optuna proposes from it are
+checked against the spaces that the user has given.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class Trial(NamedTuple):
 
     @property
     def name(self) -> str:
-        """trial_0007."""
+        """Name of its folder, like trial_0007."""
         return f"trial_{self.number:04d}"
 
 
 class Study:
-    """What is known of all trials. Higher scores are better.
+    """All trials of a search. Higher scores are better.
 
     Args:
-      folder: of the sweep; the trials are remembered in it, and go on from there when it is opened again.
-      trials: how many are made in all, with those of earlier sessions.
+      folder: folder of the sweep; it stores the trials, and a later session continues from them.
+      trials: number of trials in all, earlier sessions included.
       prune: give up trials that fall behind.
-      runs: from the name of a trial and its values to the settings of its runs.
+      runs: (name of a trial, its values) → the settings of its runs.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Study:
 
     @property
     def left(self) -> int:
-        """Trials that are still to be made; those that were interrupted do not count."""
+        """Number of trials still to be made; interrupted ones do not count as made."""
         good = (self._states.COMPLETE, self._states.PRUNED, self._states.RUNNING)
         return self._trials - len(self._study.get_trials(deepcopy=False, states=good))
 
     def ask(self) -> Trial | None:
-        """The next trial; None when all have been made."""
+        """Return the next trial; None when all have been made."""
         if self.left <= 0:
             return None
         asked = self._study.ask()
@@ -89,7 +89,7 @@ class Study:
         return trial._replace(runs=self._runs(trial.name, values))
 
     def _suggested(self, asked: Any) -> dict[str, Any]:
-        """Return the values of a trial. Raises JaxrlError where those of the file are of other spaces."""
+        """Return the values of a trial. Raises JaxrlError if the file's values are not of these spaces."""
         values = {}
         for key, space in self._spaces.items():
             try:
@@ -103,15 +103,15 @@ class Study:
         return values
 
     def hopeless(self, trial: Trial, summaries: int, score: float) -> bool:
-        """Whether to give a trial up that had this score at the summary of this number, from 1 on."""
+        """Return whether to give up a trial with this score at its summary number `summaries`, counted from 1."""
         asked = self._asked[trial.number]
         asked.report(score, summaries)
         return asked.should_prune()
 
     def tell(self, trial: Trial, score: float | None, *, pruned: bool = False) -> None:
-        """How a trial ended. None: it was interrupted, and another is made in its place.
+        """Record how a trial ended. `score` None: it was interrupted, and another trial replaces it.
 
-        `pruned`: it was given up, or came to its end without a score. It counts as made, and as bad.
+        `pruned`: it was given up, or ended without a score. It counts as made, and as bad.
         """
         del self._asked[trial.number]
         if pruned:  # its score is the last one reported
@@ -128,14 +128,14 @@ class Study:
         return any(t.value is not None or t.intermediate_values for t in trials)
 
     def made(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Name and values of every trial so far, those of earlier sessions too, which are to be shown alone."""
+        """Return name and values of every trial so far, earlier sessions included; only show them, never use them."""
         trials = self._study.get_trials(deepcopy=False)
         return [(Trial(t.number, {}, []).name, t.params) for t in trials if t.params]
 
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """Raise JaxrlError for whatever opening the trials of a search raises: lines of strangers raise anything."""
+    """Raise JaxrlError for any error while opening the trials of a search: an untrusted file can raise anything."""
     try:
         yield
     except OSError as error:
@@ -155,7 +155,7 @@ def _opened(optuna: Any, path: Path, seed: int, *, prune: bool) -> Any:
     pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=FACTOR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        # constant_liar: those under way count as bad, so that trials side by side are not all the same
+        # constant_liar: running trials count as bad, so that parallel trials are not all the same
         return optuna.create_study(
             storage=storage,
             study_name="jaxrl",
@@ -167,7 +167,7 @@ def _opened(optuna: Any, path: Path, seed: int, *, prune: bool) -> Any:
 
 
 def _check_file(path: Path) -> None:
-    """Raise OSError for what Optuna would wait for, or read and write elsewhere."""
+    """Raise OSError if the file is a link, no regular file, or too large: Optuna would hang, or follow the link."""
     if path.is_symlink():
         raise OSError(errno.ELOOP, "it is a link", str(path))
     if os.path.lexists(path):

@@ -1,4 +1,4 @@
-"""Teams that do not learn as their makers mean them to: what the user is told of them."""
+"""Warn of teams that share one learner, and of team rewards that cancel."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ log = logging.getLogger(__name__)
 
 
 class SharedLearners:
-    """Names each behavior once whose second team appears (P22, U41)."""
+    """Warns once for each behavior when its second team appears."""
 
     def __init__(self) -> None:
         self._teams: dict[str, list[str]] = {}  # behavior ids by behavior
 
     def meet(self, name: str, behavior_ids: Sequence[str]) -> None:
-        """These ids (`Name?team=1`) are teams of behavior `name`; one that is known already is none more."""
+        """Register teams of behavior `name` by their ids (`Name?team=1`); known ids are ignored."""
         teams = self._teams.setdefault(name, [])
-        told = len(teams) > 1
+        warned = len(teams) > 1
         teams += [behavior_id for behavior_id in dict.fromkeys(behavior_ids) if behavior_id not in teams]
-        if len(teams) > 1 and not told:
+        if len(teams) > 1 and not warned:
             several = f"{', '.join(teams[:-1])} and {teams[-1]}"
             log.warning(
                 "%s: %s are teams of one behavior without self_play: all of them train one policy, against its newest "

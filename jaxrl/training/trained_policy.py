@@ -1,4 +1,4 @@
-"""The policy in the results folder of a run, for playing without training."""
+"""Load the policy in the results folder of a run, for playing without training."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from jaxrl.types import BehaviorSpec, ParameterValue
 EXPORTED_SEED = "seed"
 """Entry of a behavior in training_status.json: the number of the seed whose policy is the run's ONNX file."""
 STEP = "train/step"
-"""Path in a checkpoint; its array is [S] where the checkpoint holds several seeds."""
+"""Path in a checkpoint; its array is [S] if the checkpoint holds several seeds."""
 _POLICY = "train/policy/"
 _log = logging.getLogger(__name__)
 
 
 class Trained(NamedTuple):
-    """A policy and what it was trained with."""
+    """A policy with its settings, algorithm and environment parameters."""
 
     behavior: str
-    spec: BehaviorSpec  # what the environment shows and takes
+    spec: BehaviorSpec  # observations and actions of the environment
     settings: BehaviorSettings
     algorithm: Algorithm
     policy: PolicyState
     step: int  # of the trainer, when it was saved
-    parameters: Mapping[str, ParameterValue]  # of the environment, in the lessons that it was in: a number or a sampler
-    origin: str  # in words: checkpoint and seed, or the file's name
+    parameters: Mapping[str, ParameterValue]  # of the environment, in their lessons at that step: numbers or samplers
+    origin: str  # names the checkpoint and the seed, or the file
     of_file: bool = False  # of an ONNX file, which does not say which sensors are goals
 
 
@@ -65,12 +65,12 @@ def load_trained(
     deterministic: bool = False,
     trust: bool = False,
 ) -> Trained:
-    """A policy in results folder `run`, of either loop.
+    """Load a policy from results folder `run`, of either loop.
 
-    Of a run with S seeds, whose checkpoint has a leading axis S on every array, the one that training_status.json calls
-    the best, or else the first, with a warning.
+    For a run with S seeds, whose checkpoint has a leading axis S on every array, load the seed that
+    training_status.json calls the best, or else the first, with a warning.
 
-    `spec`: of the environment that it shall play; None: as the checkpoint notes it. The others as of `jaxrl.load`.
+    `spec`: the specs of the environment to play; None: as in the checkpoint. For the others see `jaxrl.load`.
 
     Raises:
       UntrustedError: the folder names code that the user has not named, and `trust` is false.
@@ -97,7 +97,7 @@ def load_trained(
         index = best_seed(folder, info)
     if seeds:
         policy = jax.tree.map(lambda leaf: leaf[index], policy)
-        number = info.settings.get(FIRST_SEED, 0) + index  # as the training tells it
+        number = info.settings.get(FIRST_SEED, 0) + index  # as the training logs it
         origin += f", seed {number} of {seeds[0]} seeds" if seeds[0] > 1 else ""
     return Trained(
         behavior=info.behavior,
@@ -112,12 +112,12 @@ def load_trained(
 
 
 def parameters_for(trained: Trained, env: JaxEnv | JaxScene) -> dict[str, ParameterValue]:
-    """The environment's parameters: its usual values under those of the run."""
+    """Return the environment's parameters: the run's values, or else the environment's defaults."""
     return {name: trained.parameters.get(name, usual) for name, usual in env.parameters.items()}
 
 
 def _chosen(folder: RunFolder, behavior: str | None, wanted: int | str | Path | None) -> Path:
-    """The checkpoint to load, or a RunFolderError that says what the folder has instead."""
+    """Return the checkpoint to load. Raises RunFolderError that lists the contents of the folder if there is none."""
     if not folder.path.is_dir():
         raise RunFolderError(f"{folder.path}: no such folder; name the results folder of a run, such as results/first")
     if wanted is not None and not isinstance(wanted, int):
@@ -138,7 +138,7 @@ def _chosen(folder: RunFolder, behavior: str | None, wanted: int | str | Path | 
         )
     if wanted is None:
         return checkpoint.require_latest(folder.behavior(name))
-    steps = [found.step for found in checkpoints(folder.behavior(name))]
+    steps = [item.step for item in checkpoints(folder.behavior(name))]
     if wanted not in steps:
         raise RunFolderError(
             f"{folder.behavior(name)}: no checkpoint of step {wanted}, only {', '.join(map(str, steps))}"
@@ -147,16 +147,16 @@ def _chosen(folder: RunFolder, behavior: str | None, wanted: int | str | Path | 
 
 
 def _noted(path: Path, info: CheckpointInfo) -> BehaviorSpec:
-    """Observations and actions as the checkpoint notes them. Raises CheckpointError where it does not."""
+    """Return the observations and actions that the checkpoint holds. Raises CheckpointError if it holds none."""
     if not info.spec:
         raise CheckpointError(f"{path}: notes no observations and actions: give the environment with `env`")
     return spec_from_json(info.spec)
 
 
 def _index(path: Path, info: CheckpointInfo, seed: int, shape: list[int]) -> int:
-    """Where the seed of that number stands in a checkpoint whose steps have this shape, [] or [S].
+    """Return the index of the seed with that number in a checkpoint whose steps have this shape, [] or [S].
 
-    Numbers are those of the run, or begin at 0 where none are noted.
+    Numbers are those of the run, or begin at 0 if the checkpoint holds none.
     """
     if not shape and SEEDS not in info.settings:
         raise RunFolderError(f"{path}: holds one learner, whose seed is not noted in it: leave out seed = {seed}")
@@ -168,7 +168,7 @@ def _index(path: Path, info: CheckpointInfo, seed: int, shape: list[int]) -> int
 
 
 def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> BehaviorSettings:
-    """The behavior's settings as the checkpoint keeps them: those that its arrays were made with."""
+    """Return the behavior's settings from the checkpoint, with which its arrays were made."""
     try:
         written = {name: value for name, value in info.settings.items() if name not in NOTED}
         settings = BehaviorSettings.model_validate(written, context={TYPES: HYPERPARAMETER_TYPES})
@@ -184,14 +184,14 @@ def _settings(path: Path, info: CheckpointInfo, deterministic: bool) -> Behavior
 
 
 def without_demonstrations(settings: BehaviorSettings) -> BehaviorSettings:
-    """Return settings of a policy that only plays: files may be gone, or be named as seen from another folder."""
-    signals = settings.reward_signals.items()  # as many: a shared critic has an output for each
-    plain = {name: ExtrinsicSettings() if isinstance(one, GAILSettings) else one for name, one in signals}
+    """Return the settings without demonstrations: playing needs none, and their files may be gone."""
+    signals = settings.reward_signals.items()  # keep their number: a shared critic has an output for each
+    plain = {name: ExtrinsicSettings() if isinstance(signal, GAILSettings) else signal for name, signal in signals}
     return settings.model_copy(update={"behavioral_cloning": None, "reward_signals": plain})
 
 
 def _restore(path: Path, info: CheckpointInfo, template: PolicyState, spec: BehaviorSpec) -> PolicyState:
-    """`template` filled from the checkpoint; the rest of the checkpoint is read and dropped."""
+    """Fill `template` from the checkpoint; the rest of the checkpoint is read and dropped."""
     saved = {p.removeprefix(_POLICY): entry for p, entry in info.leaves.items() if p.startswith(_POLICY)}
     unfit = trees.leaf_mismatches(saved, trees.leaves_of(template))
     if unfit:
@@ -204,18 +204,18 @@ def _restore(path: Path, info: CheckpointInfo, template: PolicyState, spec: Beha
 
 
 def best_seed(folder: RunFolder, info: CheckpointInfo) -> int:
-    """Index of the seed in a checkpoint that training_status.json calls the best, else 0 with a warning.
+    """Return the index of the seed in a checkpoint that training_status.json calls the best, else 0 with a warning.
 
     Raises RunFolderError.
     """
     behavior, first = info.behavior, info.settings.get(FIRST_SEED, 0)
     (seeds,) = info.leaves[STEP]["shape"] or (1,)
     try:
-        told = status.read(folder.status).get(behavior, {}) if folder.status.is_file() else {}
+        entries = status.read(folder.status).get(behavior, {}) if folder.status.is_file() else {}
     except ArtifactError as error:
         _log.warning("%s Taking seed 0 of %d.", error, seeds)
         return 0
-    best = told.get(EXPORTED_SEED)
+    best = entries.get(EXPORTED_SEED)
     if best is None:
         if seeds > 1:
             _log.warning("%s names no best seed of %s: taking seed 0 of %d.", folder.status, behavior, seeds)
@@ -229,10 +229,10 @@ def best_seed(folder: RunFolder, info: CheckpointInfo) -> int:
 
 
 def _parameters(folder: RunFolder, info: CheckpointInfo, index: int) -> dict[str, ParameterValue]:
-    """Parameters of the environment in the run's configuration, in the lessons of the seed at `index` of a checkpoint.
+    """Return the run's environment parameters, in the lessons of the seed at `index` of a checkpoint.
 
-    A checkpoint of the host loop notes no lessons: they are those that training_status.json tells. A run that was
-    killed has no configuration, and none of them.
+    A checkpoint of the host loop holds no lessons: they come from training_status.json. A run that was killed may have
+    no configuration; then there are no parameters.
     """
     if not folder.configuration.is_file():
         return {}

@@ -1,7 +1,7 @@
-"""All behaviors that play against earlier selves as one: who learns, who plays, and what everybody is rated. No JAX.
+"""Self-play of all behaviors together: the learning team, the opponents, and the ratings. Imports no JAX.
 
-The order of events is that of ML-Agents' ghost trainers; `Game.turn` is one of them at work. `Schedule` says when a
-snapshot, another opponent and another learning team are due, `Rotation` whose turn to learn comes next.
+The order of events is that of ML-Agents' ghost trainers; `Game.turn` is one step of one of them. `Schedule` says when a
+snapshot, another opponent and another learning team are due, `Rotation` which team learns next.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jaxrl.training.self_play.pool import LATEST, Pool, Snapshot
 
 @dataclass
 class Schedule:
-    """The clocks of one behavior. Something is due when MORE than its number of steps have passed, as in ML-Agents."""
+    """Clocks of one behavior. An event is due when MORE than its number of steps have passed, as in ML-Agents."""
 
     settings: SelfPlaySettings
     last_save: int = 0  # trainer step
@@ -29,40 +29,40 @@ class Schedule:
     last_swap: int = 0  # ghost step
 
     def save_due(self, step: int) -> bool:
-        """A snapshot, at this trainer step; if so, the next is counted from here."""
+        """Return whether a snapshot is due at this trainer step; if so, restart its clock."""
         due = step - self.last_save > self.settings.save_steps
         self.last_save = step if due else self.last_save
         return due
 
     def change_due(self, step: int) -> bool:
-        """The end of the learning team's turn, at this trainer step; if so, the next is counted from here."""
+        """Return whether another learning team is due at this trainer step; if so, restart its clock."""
         due = step - self.last_change > self.settings.team_change
         self.last_change = step if due else self.last_change
         return due
 
     def swap_due(self, ghost_step: int, *, changed: bool) -> bool:
-        """New opponents: at this ghost step, or because the learning team has `changed`; counted from here then."""
+        """Return whether new opponents are due, by ghost step or a `changed` learning team; if so, restart the clock."""
         due = changed or ghost_step - self.last_swap > self.settings.swap_steps
         self.last_swap = ghost_step if due else self.last_swap
         return due
 
 
 class Rotation:
-    """Which team of all behaviors learns: they take turns in the order in which they were seen first."""
+    """Learning team of all behaviors: teams take turns in the order in which they were seen first."""
 
     def __init__(self, learning: int | None = None, queue: Iterable[int] = ()) -> None:
         self.learning = learning  # None: no team yet
         self.queue = deque(queue)
 
     def join(self, team: int) -> None:
-        """A team that is seen for the first time: it learns if nobody does, and waits for its turn otherwise."""
+        """Add a team that is seen for the first time: it learns if it is the first, and waits for its turn otherwise."""
         if self.learning is None:
             self.learning = team
         elif team != self.learning and team not in self.queue:
             self.queue.append(team)
 
     def change(self) -> bool:
-        """The learning team goes to the end of the queue and the first of it learns; whether it is another one."""
+        """Move the learning team to the end of the queue, let the first one learn; return whether it is another."""
         assert self.learning is not None
         before = self.learning
         self.queue.append(before)
@@ -71,24 +71,24 @@ class Rotation:
 
 
 class Played(NamedTuple):
-    """What one team has done since the last turn."""
+    """Steps and games of one team since the last `Game.turn`."""
 
     steps: int = 0  # decisions with their outcome
-    games: Sequence[GameEnd] = ()  # per agent whose game is decided
+    games: Sequence[GameEnd] = ()  # one per agent whose game has ended
 
 
 NOT_PLAYED = Played()
 
 
 class Sent(NamedTuple):
-    """A team is to act with these weights from now on."""
+    """Weights that a team must act with from now on."""
 
     team: int
     weights: Any
 
 
 class Turn(NamedTuple):
-    """What follows from the turn of one behavior."""
+    """Result of `Game.turn` for one behavior."""
 
     sent: list[Sent]
     changed: bool  # another team learns from now on: all episodes begin anew
@@ -96,10 +96,10 @@ class Turn(NamedTuple):
 
 
 class Rated(NamedTuple):
-    """A game of the learner, as one of its agents tells it."""
+    """Game of the learner, as counted for one of its agents."""
 
     elo: float  # the learner's rating after it
-    decided: bool  # not all sides won, lost or drew
+    decided: bool  # False if all sides won, all lost or all drew
 
 
 class Foe(NamedTuple):
@@ -129,33 +129,33 @@ class Side:
     pool: Pool
     schedule: Schedule
     latest: Any  # newest weights of the learner
-    learning: int | None  # the learning team as this side knows it: it learns of a change at its next turn
+    learning: int | None  # the learning team as this side knows it: it notices a change at its next turn
     teams: list[int] = field(default_factory=list)  # in the order in which they were seen first
-    ghost_step: int = 0  # decisions that nobody learned from
+    ghost_step: int = 0  # decisions of opponents, which are not learned from
 
 
 class Game:
     """Sides and the rotation of their teams.
 
     Args:
-      random: what opponents are drawn with.
+      random: generator that draws opponents.
     """
 
     def __init__(self, random: np.random.Generator) -> None:
         self.rotation = Rotation()
         self.sides: dict[str, Side] = {}
-        self.turns = 0  # so far, of all sides
+        self.turns = 0  # calls of `turn` so far, for all sides
         self._random = random
 
     def join(
         self, name: str, team: int, settings: SelfPlaySettings, latest: Any, *, step: int = 0, elo: float | None = None
     ) -> None:
-        """A team of behavior `name` is seen for the first time; all of a behavior begin with `latest`.
+        """Add a team of behavior `name` that is seen for the first time; it begins with `latest`.
 
-        The first one makes the side, whose pool begins with `latest` at trainer step `step`.
+        A behavior's first team makes the side, whose pool begins with `latest` at trainer step `step`.
 
         Args:
-          elo: what everybody is rated; None: the settings' initial_elo.
+          elo: initial rating of all; None: the settings' initial_elo.
         """
         self.rotation.join(team)
         side = self.sides.get(name)
@@ -169,16 +169,16 @@ class Game:
             side.pool.opponents[team] = 0 if side.latest is side.pool.snapshots[0].weights else LATEST
 
     def learns(self, name: str, team: int) -> bool:
-        """Whether the experience of this team of behavior `name` is learned from now."""
+        """Return whether this team of behavior `name` is the learning team, as its side knows it."""
         side = self.sides[name]
         return team == side.learning and team in side.teams
 
     def turn(self, name: str, played: Mapping[tuple[str, int], Played], step: int, trained: Any = None) -> Turn:
-        """One behavior takes its turn after every message; behaviors in the order in which they were seen first.
+        """Update one behavior's side after a message; call it in the order in which behaviors were seen first.
 
         Args:
-          played: by behavior and team, what each has done since the last turn.
-          step: trainer step now, with what the learning team has done.
+          played: steps and games since the last turn, by behavior and team.
+          step: present trainer step, including the learning team's new decisions.
           trained: the new weights of the learner if it has learned since the last turn.
         """
         side, rated = self.sides[name], []
@@ -200,7 +200,7 @@ class Game:
         return Turn(sent, changed, rated)
 
     def foes(self, side: Side) -> list[Foe]:
-        """Teams that play against the learner of a side: of a team that several behaviors have, its own behavior's."""
+        """Return the teams that play against the learner of a side; of a team of several behaviors, the side's own."""
         return [
             Foe(home, team)
             for home in self.sides.values()
@@ -209,9 +209,9 @@ class Game:
         ]
 
     def state(self, name: str, kept: Callable[[Any], Any]) -> dict[str, Any]:
-        """All that the turns of a side depend on, but for its latest weights, as plain JSON values.
+        """Return all data that a side's turns depend on, except its latest weights, as plain JSON values.
 
-        `kept`: what stands for weights.
+        `kept`: weights → the value that represents them.
         """
         side = self.sides[name]
         pool, clock = side.pool, side.schedule
@@ -225,19 +225,19 @@ class Game:
             "saved": pool.saved,
             "opponents": [[team, number] for team, number in pool.opponents.items()],
             "ratings": list(pool.ratings),
-            "met": [list(of) for of in pool.met],
-            "snapshots": [{"step": each.step, "weights": kept(each.weights)} for each in pool.snapshots],
+            "met": [list(score) for score in pool.met],
+            "snapshots": [{"step": item.step, "weights": kept(item.weights)} for item in pool.snapshots],
         }
 
     def restore(
         self, name: str, settings: SelfPlaySettings, state: Mapping[str, Any], latest: Any, found: Callable[[Any], Any]
     ) -> None:
-        """A side goes on from a `state`; the rotation as well, if that is newer than those of the sides before.
+        """Restore a side from a `state`, and the rotation too if it is newer than those of the sides restored before.
 
-        `found`: the weights for what `kept` has given.
+        `found`: the value that `kept` returned → the weights.
         """
         pool = Pool(settings.window, settings.initial_elo)
-        snapshots = [Snapshot(each["step"], found(each["weights"])) for each in state["snapshots"]]
+        snapshots = [Snapshot(item["step"], found(item["weights"])) for item in state["snapshots"]]
         pool.restore(snapshots, state["ratings"], state["saved"], dict(state["opponents"]), state.get("met", ()))
         side = Side(name, settings, pool, Schedule(settings, *state["last"]), latest, state["learning"])
         side.teams, side.ghost_step = list(state["teams"]), state["ghost_step"]
@@ -247,7 +247,7 @@ class Game:
             self.rotation = Rotation(state["rotation"]["learning"], state["rotation"]["queue"])
 
     def _rate_all(self, side: Side, games: Sequence[GameEnd], played: Mapping[tuple[str, int], Played]) -> list[Rated]:
-        """Rate games of a side's learner. Nothing changes without another team (a game against 0 in ML-Agents)."""
+        """Rate games of a side's learner. Without another team nothing changes (in ML-Agents, a game against 0)."""
         foes = self.foes(side) if games else []
         if not foes:
             return [Rated(side.pool.elo, True) for _ in games]
@@ -258,8 +258,8 @@ class Game:
         """Rate a game of a side's learner against each other team: its opponent loses what the learner gains.
 
         Args:
-          paid: what decides for the learner.
-          others: by team, likewise, how many of its agents were paid how much as their games ended with this one.
+          paid: reward of the learner that decides the game.
+          others: by team, deciding reward → number of its agents with it whose games ended with this one.
         """
         results, learner, gained = rating.results(paid, others), side.pool.elo, 0.0
         scores: dict[tuple[str, int], list[float]] = {}
@@ -269,15 +269,15 @@ class Game:
             pool.ratings[pool.slot(number)] -= change
             gained += change
             scores.setdefault((foe.side.name, number), []).append(result)
-        for (name, number), each in scores.items():  # a snapshot that plays several teams has played once
-            self.sides[name].pool.played(number, sum(each) / len(each))
+        for (name, number), values in scores.items():  # a snapshot that plays several teams has played once
+            self.sides[name].pool.played(number, sum(values) / len(values))
         side.pool.ratings[LATEST] += gained
         return Rated(side.pool.elo, rating.is_decided(paid, others))
 
     def _change(self, side: Side, step: int) -> bool:
-        """Let the next team learn where the turn of a side's team is over; return whether another one does.
+        """Let the next team learn if the turn of a side's team is over; return whether the learning team changed.
 
-        Behaviors of one team end its turn together: the clocks of the others are counted from here.
+        Behaviors of one team end its turn together: the clocks of the others restart.
         """
         if side.learning in side.teams and side.learning != self.rotation.learning:
             side.schedule.last_change = step
@@ -285,7 +285,7 @@ class Game:
         return side.schedule.change_due(step) and self.rotation.change()
 
     def _newest(self, side: Side, trained: Any) -> list[Sent]:
-        """The learner's weights go to the team that learns, if they or the team are new."""
+        """Return the learner's weights for the learning team, if they or the team are new."""
         new = self.rotation.learning
         if trained is not None:
             side.latest = trained
@@ -304,7 +304,7 @@ class Game:
 def payments(
     settings: SelfPlaySettings, games: Sequence[GameEnd], others: Sequence[Sequence[GameEnd]]
 ) -> list[tuple[float, list[Mapping[float, int]]]]:
-    """Return for each game of a learner what decides about it: what the learner was paid, and what other teams were.
+    """Return for each game of a learner the rewards that decide it: the learner's, and those of other teams.
 
     Args:
       others: by team, games that ended with the same message; those of the same worker count.

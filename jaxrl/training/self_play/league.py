@@ -1,7 +1,7 @@
-"""Exploiters of a league: when one has done its work, and how many copies of a game a league takes. No JAX.
+"""Exploiters of a league: when one joins the pool, and how many copies of a game a league takes. Imports no JAX.
 
 After AlphaStar's main exploiters (Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent
-reinforcement learning", methods). What both loops share is arithmetic, over numbers or arrays.
+reinforcement learning", methods). Both loops share this arithmetic, over numbers or arrays.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from jaxrl.settings.behavior import LeagueSettings
 from jaxrl.training.self_play import rating, sampling
 
 GAMES = 20
-"""An exploiter has won nothing before so many games."""
+"""Smallest number of games after which an exploiter can have won."""
 
 
 def due(settings: LeagueSettings, games: Any, score: Any, steps: Any) -> Any:
-    """Whether an exploiter joins the pool of its main agent and begins anew, as it began `steps` ago."""
+    """Return whether an exploiter that began `steps` ago joins its main agent's pool and begins anew."""
     won = (games >= GAMES) & (score >= settings.win_share * games)
     return won | (steps > settings.renew_steps)
 
 
 def check_copies(key: str, copies: int, size: int) -> None:
-    """Raise SettingsError unless so many `copies` of a game, named by `key`, are whole leagues of `size`."""
+    """Raise SettingsError unless `copies` of a game, set by `key`, make whole leagues of `size`."""
     if copies % size:
         raise SettingsError(
             f"{key}: got {copies}, expected a multiple of {size}: a league of self_play takes so many, one for the "
@@ -36,15 +36,15 @@ def check_copies(key: str, copies: int, size: int) -> None:
 
 @dataclass
 class Standing:
-    """What a run knows of one exploiter."""
+    """Rating, games and clocks of one exploiter."""
 
     elo: float
-    games: float = 0.0  # its last ones against the main agent, as `sampling.remembered`
+    games: float = 0.0  # recent games against the main agent, as `sampling.remembered`
     score: float = 0.0
-    begun: int = 0  # its trainer step when it began anew last
-    joined: int = 0  # policies that it has left
+    begun: int = 0  # its trainer step when it last began anew
+    joined: int = 0  # policies of it that have joined the pool
     ghost_step: int = 0  # decisions of the main agents against it
-    swapped: int = 0  # ghost step at which it met the newest of them last
+    swapped: int = 0  # ghost step at which it last got the newest main agent as opponent
 
     def played(self, results: Sequence[float], opponents: Sequence[float]) -> None:
         """Book a game against teams of main agents of these ratings: 1 win, 0.5 draw, 0 loss against each."""
@@ -52,6 +52,6 @@ class Standing:
         self.elo += sum(map(partial(rating.change, self.elo), opponents, results))
 
     def leave(self, step: int, elo: float) -> None:
-        """Its policy has joined the pool, and another begins at this trainer step, rated `elo`."""
+        """Begin anew at this trainer step, rated `elo`, after its policy has joined the pool."""
         self.elo, self.games, self.score, self.begun = elo, 0.0, 0.0, step
         self.joined += 1

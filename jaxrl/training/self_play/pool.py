@@ -1,4 +1,4 @@
-"""Earlier selves of a behavior: a ring of rated snapshots, and the draw of an opponent. No JAX."""
+"""Snapshots of a behavior: a ring of rated ones, and the draw of an opponent. Imports no JAX."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import numpy as np
 from jaxrl.training.self_play import sampling
 
 LATEST = -1
-"""In the place of a slot or a number: the newest policy, whose rating is the last one of `Pool.ratings`."""
+"""Slot and number of the newest policy, whose rating is the last one of `Pool.ratings`."""
 
 
 class Snapshot(NamedTuple):
-    """A policy as it was."""
+    """Frozen policy of an earlier trainer step."""
 
     step: int  # trainer step
-    weights: Any  # whatever the loop calls a policy
+    weights: Any  # policy in the form that the loop uses
 
 
 class Pool:
-    """The snapshots of one behavior and what they are rated.
+    """Snapshots of one behavior and their ratings.
 
     Snapshots are numbered from 0 on in the order in which they were saved. Opponents are known by their numbers, since
     their slots may be taken by other snapshots while they play.
 
     Args:
-      window: snapshots kept; the oldest makes room for the next.
-      initial_elo: rating of everybody at the start.
+      window: number of snapshots; the next one replaces the oldest.
+      initial_elo: rating of all at the start.
     """
 
     def __init__(self, window: int, initial_elo: float) -> None:
@@ -36,12 +36,12 @@ class Pool:
         self.ratings = [float(initial_elo)] * (window + 1)  # per slot, and last the learner
         self.snapshots: list[Snapshot] = []  # by slot
         self.saved = 0  # snapshots so far
-        self.opponents: dict[int, int] = {}  # by team the number of the snapshot that plays it, or LATEST
-        self.met = [(0.0, 0.0)] * window  # by slot, games of a learner against it, and what the learner scored
+        self.opponents: dict[int, int] = {}  # number of the snapshot that plays a team, or LATEST, by team
+        self.met = [(0.0, 0.0)] * window  # games of a learner against a slot, and the learner's score in them
 
     @property
     def elo(self) -> float:
-        """The learner's rating."""
+        """Rating of the learner."""
         return self.ratings[LATEST]
 
     def slot(self, number: int) -> int:
@@ -52,7 +52,7 @@ class Pool:
         return LATEST if number == LATEST else number % self.window
 
     def save(self, weights: Any, step: int, elo: float | None = None) -> Snapshot:
-        """A policy goes into the next slot, rated `elo`; None: the learner as it is now, with its rating."""
+        """Put a policy into the next slot, rated `elo`; None: the learner's present rating."""
         slot = self.saved % self.window
         snapshot = Snapshot(step, weights)
         self.snapshots[slot : slot + 1] = [snapshot]
@@ -75,13 +75,13 @@ class Pool:
         opponents: Mapping[int, int],
         met: Sequence[Sequence[float]] = (),
     ) -> None:
-        """Go on with what a pool had; one with another window keeps its newest snapshots.
+        """Restore a saved pool; if its window was another, its newest snapshots stay.
 
         Args:
           snapshots: by slot.
-          ratings: of each slot that it had, and last the learner.
+          ratings: of each saved slot, and last the learner's.
           opponents: as `Pool.opponents`.
-          met: likewise, as `Pool.met`; nothing: nobody has met anybody.
+          met: as `Pool.met`; empty: no games yet.
         """
         window, slots, fewer = len(ratings) - 1, list(range(len(snapshots))), 0
         if window != self.window:
@@ -92,19 +92,20 @@ class Pool:
         self.opponents = {team: max(number - fewer, LATEST) if fewer else number for team, number in opponents.items()}
         self.snapshots = [snapshots[slot] for slot in slots]
         empty = [ratings[LATEST]] * (self.window - len(slots))
-        kept = list(ratings) if window == self.window else [*(ratings[slot] for slot in slots), *empty, ratings[LATEST]]
-        self.ratings = [float(rating) for rating in kept]
+        same = window == self.window
+        elos = list(ratings) if same else [*(ratings[slot] for slot in slots), *empty, ratings[LATEST]]
+        self.ratings = [float(rating) for rating in elos]
         known = [(float(games), float(score)) for games, score in (met[slot] for slot in slots if slot < len(met))]
         self.met = known + [(0.0, 0.0)] * (self.window - len(known))
 
     def draw(self, team: int, latest_ratio: float, random: np.random.Generator, power: float | None = None) -> int:
-        """Draw who plays a team from now on: LATEST with probability `latest_ratio`, else any snapshot by its number.
+        """Draw the opponent that plays a team: LATEST with probability `latest_ratio`, else the number of a snapshot.
 
-        Takes one uniform number, and one integer if that is below 1 - latest_ratio.
+        Draws one uniform number, and one integer if that is below 1 - latest_ratio.
 
         Args:
-          power: p of `sampling.weight`, by which the slot is drawn then, with another uniform number in the place of
-            the integer; None: all slots alike.
+          power: p of `sampling.weight`, which weights the draw of the slot; it then takes a second uniform number in
+            place of the integer. None: all slots have equal weights.
         """
         number, last = LATEST, self.saved - 1
         if random.random() < 1 - latest_ratio:
@@ -117,8 +118,8 @@ class Pool:
             return int(random.integers(len(self.snapshots)))
         weights = [sampling.weight(*self.met[slot], power) for slot in range(len(self.snapshots))]
         left = random.random() * sum(weights)
-        for slot, of in enumerate(weights):
-            left -= of
+        for slot, weight in enumerate(weights):
+            left -= weight
             if left < 0:
                 return slot
         return len(weights) - 1  # rounding

@@ -1,4 +1,4 @@
-"""A remark for games that nobody wins: then the rating, pfsp and leagues have nothing to go by. No JAX."""
+"""Warn of games without winners, which make the rating, pfsp and leagues meaningless. Imports no JAX."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxrl.settings.behavior import SelfPlaySettings
 log = logging.getLogger(__name__)
 
 GAMES = 200
-"""Games without a winner after which it is said, each as one agent tells it."""
+"""Games without a winner, counted per agent, after which the warning is logged."""
 
 _TEXT = (
     "%s: none of the first %d games had a winner: both sides lose, both win or both draw, so the rating means nothing. "
@@ -24,7 +24,7 @@ class Undecided:
 
     def __init__(self, name: str, settings: SelfPlaySettings) -> None:
         self._name, self._settings = name, settings
-        self._games: float | None = 0.0  # None: it was said, or there was a winner
+        self._games: float | None = 0.0  # None: the warning was logged, or there was a winner
 
     def add(self, games: float, decided: float) -> None:
         """Add `games` of which some were `decided`; log once when there were enough and none was."""
