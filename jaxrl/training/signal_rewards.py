@@ -6,8 +6,8 @@ several rollouts is summed part by part, and reported with the last part. So a s
 learned from since the summary before. Rewards in a replay are computed anew whenever they are drawn; the reported ones
 of an off-policy algorithm are those at the time when a decision went into the replay, as in ML-Agents.
 
-If rows hold teams, an agent that changes its team counts as one agent for each team. Left out are decisions that are not
-learned from, and the rewards of an agent in a team whose last member left it at the same time.
+If rows hold teams, an agent that changes its team counts as one agent for each team. Left out are decisions that are
+not learned from, and the rewards of an agent in a team whose last member left it at the same time.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def told(found: Callable[[], Any]) -> Any:
 
 
 def of_first(tree: Any) -> Any:
-    """Return process 0's arrays and typed keys in all processes; shapes are equal, and each process has whole arrays."""
+    """Return process 0's arrays and typed keys in all processes; shapes must be equal, and arrays whole."""
     if jax.process_count() == 1:
         return tree
     numbers = jax.tree.map(lambda x: np.asarray(jax.random.key_data(x) if is_key(x) else x), tree)

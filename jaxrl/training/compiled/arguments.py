@@ -1,4 +1,4 @@
-"""What `make_jitted_trainer` is given in Python, checked before anything is compiled."""
+"""Check the arguments of `make_jitted_trainer` before anything is compiled."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from jaxrl.training.compiled.checks import check_trainer
 from jaxrl.types import JaxrlError
 
 UNFITTING = (AssertionError, TypeError, ValueError, FlaxError)
-"""What functions of an algorithm raise that was made for agents of another kind."""
+"""Errors that functions of an algorithm raise if it was made for other observations or actions."""
 _OF_RUNS = ("evaluation", "keep_best", "stop")
 """Settings that only a run with files follows."""
 
@@ -33,9 +33,9 @@ _OF_RUNS = ("evaluation", "keep_best", "stop")
 def check_arguments(
     env: Any, algorithm: Algorithm, settings: BehaviorSettings, numbers: Mapping[str, int], parameters: Mapping
 ) -> None:
-    """Refuse what would be ignored, or fail in other words.
+    """Check arguments that would be ignored, or fail later with an unclear message.
 
-    `numbers` are areas, seeds and newest by name. Raises SettingsError; JaxrlError for what is no environment of one
+    `numbers` are areas, seeds and newest by name. Raises SettingsError; JaxrlError if `env` is no environment of one
     behavior.
     """
     if isinstance(env, JaxScene):
@@ -66,10 +66,7 @@ def check_arguments(
 def check_values(
     algorithm: Algorithm, settings: BehaviorSettings, seeds: int, values: Mapping[str, Sequence[float]]
 ) -> None:
-    """Refuse settings that cannot differ by seed, and numbers that are not a right one for each.
-
-    Raises SettingsError.
-    """
+    """Raise SettingsError for settings that cannot differ by seed, and unless each seed has one valid number."""
     known = variable(settings)
     for key, numbers in values.items():
         if key not in known:
@@ -82,12 +79,12 @@ def check_values(
             wrong = problem_with(settings, key, number)
             if wrong is not None:
                 raise SettingsError(f"values[{key!r}][{index}]: {wrong}")
-    again = algorithm.with_traced_settings
-    if values and again is None:
+    remake = algorithm.with_traced_settings
+    if values and remake is None:
         raise SettingsError(
             "values: this algorithm cannot be made for traced settings: give it Algorithm.with_traced_settings"
         )
-    if values and isinstance(again, WithTracedSettings) and again.learn is not algorithm.learn:
+    if values and isinstance(remake, WithTracedSettings) and remake.learn is not algorithm.learn:
         raise SettingsError(
             "values: `learn` of this algorithm was replaced after it was made, and would be made again as it was "
             "before: put the function that makes it behind `trainer_type: FILE.py:make_x`, or replace "
@@ -98,7 +95,7 @@ def check_values(
 def check_fit(env: Sizes, algorithm: Algorithm) -> None:
     """Raise SettingsError if the algorithm cannot act in the environment, traced for one area."""
     if algorithm.connectors is not None:
-        return  # they stand between the two
+        return  # connectors transform observations and actions between the two
     try:
         jax.eval_shape(partial(_decided, algorithm), *_seen(env, algorithm))
     except UNFITTING as error:
@@ -110,15 +107,15 @@ def check_fit(env: Sizes, algorithm: Algorithm) -> None:
 
 
 def check_acting(env: Sizes, algorithm: Algorithm, values: Mapping[str, Sequence[float]]) -> None:
-    """Raise SettingsError if the algorithm acts by one of the settings in which seeds differ, traced for one area.
+    """Raise SettingsError if acting depends on one of the settings in which seeds differ, traced for one area.
 
-    All seeds of a program act alike: they would act by the number of the settings that the algorithm was made for.
+    All seeds of a program act with one function, which has the numbers of the settings that the algorithm was made for.
     """
-    again = algorithm.with_traced_settings
-    if not values or again is None:
+    remake = algorithm.with_traced_settings
+    if not values or remake is None:
         return
     numbers = {key: jax.ShapeDtypeStruct((), jnp.float32) for key in sorted(values)}
-    traced = jax.make_jaxpr(lambda given, *seen: _decided(again(given), *seen))(numbers, *_seen(env, algorithm))
+    traced = jax.make_jaxpr(lambda traced, *seen: _decided(remake(traced), *seen))(numbers, *_seen(env, algorithm))
     _, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
     acts_by = [key for key, is_used in zip(numbers, used, strict=False) if is_used]
     if acts_by:
@@ -130,7 +127,7 @@ def check_acting(env: Sizes, algorithm: Algorithm, values: Mapping[str, Sequence
 
 
 def _seen(env: Sizes, algorithm: Algorithm) -> tuple[Any, ...]:
-    """What the members of one area act on, as shapes: the learner, observations, action mask."""
+    """Return the inputs of acting for one area as shapes: train state, observations, action mask."""
     lead, chain = (1, env.teams * env.members), algorithm.connectors
     spec = env.spec if chain is None else chain.spec
     obs = tuple(jax.ShapeDtypeStruct((*lead, *sensor.shape), sensor.dtype) for sensor in spec.observations)
@@ -144,18 +141,18 @@ def _decided(algorithm: Algorithm, state: Any, obs: tuple[Any, ...], mask: Any) 
 
 
 def seed_numbers(numbers: Any, seeds: int) -> np.ndarray:
-    """The numbers of the seeds, uint32 [S]. Raises SettingsError unless each is whole, from 0 to 2³² - 1."""
-    given = list(numbers) if np.ndim(numbers) == 1 else [numbers]
-    if len(given) != seeds or np.ndim(numbers) != 1:
-        raise SettingsError(f"init: got {len(given)} number(s) of seeds, expected {seeds}, such as range({seeds})")
-    for number in given:
+    """Return the numbers of the seeds, uint32 [S]. Raises SettingsError unless each is whole, from 0 to 2³² - 1."""
+    values = list(numbers) if np.ndim(numbers) == 1 else [numbers]
+    if len(values) != seeds or np.ndim(numbers) != 1:
+        raise SettingsError(f"init: got {len(values)} number(s) of seeds, expected {seeds}, such as range({seeds})")
+    for number in values:
         if not _is_whole(number) or not 0 <= int(number) < 2**32:
             raise SettingsError(f"init: got the seed {number!r}, expected a whole number from 0 to {2**32 - 1}")
-    return np.array([int(number) for number in given], np.uint32)
+    return np.array([int(number) for number in values], np.uint32)
 
 
 def iterations(state: Any, count: Any) -> np.int32:
-    """How many of them `run` makes of this state.
+    """Return the number of iterations for `run` as int32.
 
     Raises SettingsError unless it is a whole number, at least 0; JaxrlError for a state that is used up.
     """

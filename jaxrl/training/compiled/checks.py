@@ -1,7 +1,4 @@
-"""What a compiled run refuses: unknown parameters, lessons without end, settings of the host loop, too much memory.
-
-And numbers that are not finite.
-"""
+"""Checks of a compiled run: unknown parameters, endless lessons, settings of the host loop, memory, finite numbers."""
 
 from __future__ import annotations
 
@@ -36,10 +33,10 @@ log = logging.getLogger(__name__)
 
 
 def check_parameters(settings: RunSettings, env: JaxEnv | JaxScene) -> None:
-    """Refuse environment parameters that would have no effect, and lessons that could never be over.
+    """Check that environment parameters have an effect, and that lessons can end.
 
-    Raises SettingsError for a parameter that the environment has not, and for criteria that name another behavior or a
-    statistic that it does not tell.
+    Raises SettingsError for a parameter that the environment lacks, and for criteria that name an unknown behavior or
+    a statistic that the environment does not report.
     """
     stats: dict[str, Any] | None = None
     for name, parameter in (settings.environment_parameters or {}).items():
@@ -67,7 +64,7 @@ def _check_behavior(place: str, criteria: CompletionCriteria, env: JaxEnv | JaxS
 
 
 def refuse_curricula(settings: RunSettings, who: str) -> None:
-    """Raise SettingsError for a curriculum where `who`, in words, are compared with each other by their returns."""
+    """Raise SettingsError for a curriculum; `who` names, for the message, what is compared by returns."""
     for name, parameter in (settings.environment_parameters or {}).items():
         if isinstance(parameter, Curriculum) and len(parameter.curriculum) > 1:
             raise SettingsError(
@@ -77,8 +74,8 @@ def refuse_curricula(settings: RunSettings, who: str) -> None:
 
 
 def statistics_of(env: JaxEnv | JaxScene) -> dict[str, Any]:
-    """Shapes of the figures that the environment tells of an episode, by tag; nothing is computed."""
-    key, parameters = jax.random.key(0), {name: np.float32(of) for name, of in env.parameters.items()}
+    """Return the shapes of the environment's episode statistics by tag, without computing anything."""
+    key, parameters = jax.random.key(0), {name: np.float32(value) for name, value in env.parameters.items()}
     scene = scene_of(env)
     state, _ = jax.eval_shape(scene.reset, key, parameters)
     actions = {part.name: _no_actions(part) for part in scene.parts}
@@ -95,10 +92,7 @@ def _no_actions(sizes: Sizes) -> TeamActions:
 
 
 def check_sampling(name: str, behavior: BehaviorSettings) -> None:
-    """Refuse what only the host loop can: in a compiled run all environments step alike, and rows have one length.
-
-    Raises SettingsError.
-    """
+    """Raise SettingsError for settings of the host loop: in a compiled run all rows have one fixed length."""
     path = f"behaviors.{name}"
     problems = []
     if behavior.batch_mode != "fragments":
@@ -117,10 +111,10 @@ def check_sampling(name: str, behavior: BehaviorSettings) -> None:
 def check_sides(
     scene: JaxScene, algorithms: Mapping[str, Algorithm], settings: Mapping[str, BehaviorSettings], seeds: int = 1
 ) -> dict[str, Sides]:
-    """The sides of the contest between the behaviors that learn by self-play; none where no behavior does.
+    """Return the sides of the contest between the behaviors with self-play; empty if there are none.
 
-    Raises SettingsError where there is nobody to play against, for two behaviors of several teams each, for `seeds`
-    that are no whole leagues, and for connectors, whose statistics are of one policy.
+    Raises SettingsError if there is no opponent, for two behaviors of several teams each, if `seeds` do not make whole
+    leagues, and for connectors, whose statistics belong to one policy.
     """
     sides = sides_of(scene, [part.name for part in scene.parts if settings[part.name].self_play is not None])
     if len(sides) == 1 and next(iter(sides.values())).teams == 1:
@@ -129,17 +123,17 @@ def check_sides(
             f"behaviors.{name}.self_play: {scene.name} has one team of {name} and no other behavior with self_play: "
             "there is nobody to play against: remove it"
         )
-    several = [name for name, of in sides.items() if of.teams > 1]
+    several = [name for name, side in sides.items() if side.teams > 1]
     if len(several) > 1:
         raise SettingsError(
             f"self_play: {' and '.join(several)} of {scene.name} have several teams each, and a compiled run cannot "
             "know which of them play together: serve it as player:NAME, where behaviors of one Team Id learn together"
         )
-    sizes = {name: own.league_size for name in sides if (own := settings[name].self_play) is not None}
+    sizes = {name: game.league_size for name in sides if (game := settings[name].self_play) is not None}
     if len(set(sizes.values())) > 1:
-        told = ", ".join(f"{size - 1} of {name}" for name, size in sizes.items())
+        text = ", ".join(f"{size - 1} of {name}" for name, size in sizes.items())
         raise SettingsError(
-            f"self_play.league: got exploiters: {told}: a seed is a main agent or an exploiter with all its behaviors: "
+            f"self_play.league: got exploiters: {text}: a seed is a main agent or an exploiter with all its behaviors: "
             "write the same number for each"
         )
     size = next(iter(sizes.values()), 1)
@@ -160,10 +154,10 @@ def check_teams(
     settings: Mapping[str, BehaviorSettings],
     values: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, TeamAlgorithm]:
-    """The teams of several behaviors, by name; none where no behavior has a `team`.
+    """Return the teams of several behaviors, by name; empty if no behavior has a `team`.
 
-    Raises SettingsError for one that is alone in its team, for behaviors that cannot learn together, and for settings
-    in which the seeds of a team would differ.
+    Raises SettingsError for a behavior that is alone in its team, for behaviors that cannot learn together, and for
+    settings in which the seeds of a team would differ.
     """
     teams = {}
     for team, names in teams_of(
@@ -182,19 +176,20 @@ def check_teams(
                     f"behaviors.{name}.{key}: seeds of one program cannot differ in settings of a team ({team}): make "
                     "a program for each value (jaxrl sweep --parallel 1)"
                 )
-        own = {name: algorithms[name] for name in names}
-        teams[team] = make_team(team, own, {name: settings[name] for name in names})
+        members = {name: algorithms[name] for name in names}
+        teams[team] = make_team(team, members, {name: settings[name] for name in names})
     return teams
 
 
 def with_teams(scene: JaxScene, teams: Mapping[str, TeamAlgorithm]) -> JaxScene:
-    """The scene, in which all of a team are cut off with any of them: their rows have the same states."""
+    """Return the scene in which a whole team truncates if any of its behaviors does: their rows share states."""
     cut = {name for team in teams.values() for name in team.kinds if any(scene.part(n).truncates for n in team.kinds)}
-    return scene._replace(parts=tuple(of._replace(truncates=of.truncates or of.name in cut) for of in scene.parts))
+    parts = (part._replace(truncates=part.truncates or part.name in cut) for part in scene.parts)
+    return scene._replace(parts=tuple(parts))
 
 
 def check_trainer(name: str, settings: BehaviorSettings) -> None:
-    """Refuse settings that a trainer made in Python could only ignore. Raises SettingsError."""
+    """Raise SettingsError for settings that a trainer made in Python could only ignore."""
     problems = []
     if settings.init_path is not None:
         problems.append(f"init_path: got {settings.init_path}, expected null: load a state with JittedTrainer.restore")
@@ -206,10 +201,10 @@ def check_trainer(name: str, settings: BehaviorSettings) -> None:
 
 
 def check_memory(seeds: int, areas: int, needed: int, devices: int) -> None:
-    """Compare what the compiled program will take with what is free, before anything is allocated.
+    """Compare the compiled program's memory with the free memory, before anything is allocated.
 
-    `needed`: bytes on each of `devices`. Raises SettingsError if it does not fit. A device that does not tell what is
-    free is not checked.
+    `needed`: bytes on each of `devices`. Raises SettingsError if it does not fit. A device that does not report its
+    free memory is not checked.
     """
     free = free_bytes(devices)
     if free is None or needed <= free:
@@ -226,12 +221,12 @@ def check_memory(seeds: int, areas: int, needed: int, devices: int) -> None:
 
 
 def faults(subject: Subject, chunk: IterationLog) -> dict[int, JaxrlError]:
-    """Numbers that were not finite: by the index of a seed the first one, as an error in words.
+    """Return, by index of a seed, an error for its first number that was not finite.
 
-    A JaxEnvError where the environment made it, which says in which area and step; else a DivergedError.
+    It is a JaxEnvError with area and step if the environment made the number, else a DivergedError.
     """
-    found = enumerate(np.asarray(chunk.fault).tolist())
-    return {index: _fault(subject, subject.seeds[index], chunk, *fault) for index, fault in found if fault[0] >= 0}
+    by_seed = enumerate(np.asarray(chunk.fault).tolist())
+    return {index: _fault(subject, subject.seeds[index], chunk, *fault) for index, fault in by_seed if fault[0] >= 0}
 
 
 def _fault(

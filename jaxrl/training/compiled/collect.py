@@ -1,11 +1,11 @@
-"""Acting in a JAX environment inside a compiled program: T decisions of S seeds in E areas each, kept for a rollout.
+"""Act in a JAX environment inside a compiled program: T decisions of S seeds in E areas each, stored for a rollout.
 
 The environments of all seeds step as one batch of S·E areas, so that a new episode is drawn only in steps in which one
-is due; the policies of each behavior act side by side, one per seed. Everything that no step needs is worked out
-afterwards, for all T steps at once.
+is due; the policies of each behavior act side by side, one per seed. Values that no step needs are computed afterwards,
+for all T steps at once.
 
-A member that is not alive and has not ended pauses: its decision stays open, and what it and its mates earn meanwhile
-is that decision's, until it decides again or ends (`arrived`).
+A member that is not alive and has not ended pauses: its decision stays pending, and gets the rewards of the member and
+its mates until the member decides again or ends (`arrived`).
 """
 
 from __future__ import annotations
@@ -53,30 +53,31 @@ def collect(
     teams: Sequence[Sequence[str]] = (),
     shared: Mapping[tuple[str, ...], CriticStep] = NOTHING,
 ) -> tuple[World, dict[str, Any]]:
-    """Act and step T times. Everything is by behavior but the areas and the parameters.
+    """Act and step T times. All arguments are by behavior, except the areas and the parameters.
 
     Args:
       policies: one per seed, leading axis [S].
       keys: typed keys [T, S], consumed: the noise of each decision.
       parameters: float32 [S] by name or a distribution [S], for episodes that begin.
-      untold: by behavior that nobody learns from, the function of its `Transitions` that gives what is told of them.
+      untold: for behaviors that are not learned from, the function that reduces `Transitions` to what is reported.
       teams: behaviors whose members are mates of each other.
-      shared: of behaviors whose critic is one and remembers, `TeamAlgorithm.critic_step`.
+      shared: `TeamAlgorithm.critic_step` of behaviors with a common critic that has memory.
 
     Returns:
-      The areas after it, and the plays, whose `connectors` are a whole `ChainState`, with statistics; what happened.
+      The areas afterwards and the plays, whose `connectors` are a whole `ChainState`, with statistics; the steps.
     """
     areas, plays = world
     seeds, count = areas.clock.shape
     values = jax.tree.map(lambda x: jnp.repeat(x, count, axis=0), parameters)
-    noise = {name: noise_of(of, keys[name], plays[name].view.alive.shape[1:]) for name, of in algorithms.items()}
-    begun = {name: with_statistics(of, plays[name], policies[name]) for name, of in algorithms.items()}
+    items = algorithms.items()
+    noise = {name: noise_of(algo, keys[name], plays[name].view.alive.shape[1:]) for name, algo in items}
+    begun = {name: with_statistics(algo, plays[name], policies[name]) for name, algo in items}
     begun = {name: play._replace(made=()) for name, play in begun.items()}
-    critics = {(name,): alone(of.critic_step) for name, of in algorithms.items() if of.critic_step is not None}
+    critics = {(name,): alone(algo.critic_step) for name, algo in items if algo.critic_step is not None}
 
     def step(world: Any, noise: dict[str, Any]) -> tuple[Any, Any]:
         areas, plays = unpack(world)
-        chosen = {name: choose(of, policies[name], plays[name], noise[name]) for name, of in algorithms.items()}
+        chosen = {name: choose(algo, policies[name], plays[name], noise[name]) for name, algo in items}
         for names, critic_step in {**critics, **shared}.items():
             rows = [scene.part(n).members if algorithms[n].team_rows else 1 for n in names]
             of_each = [(row, policies[n], plays[n], chosen[n]) for row, n in zip(rows, names, strict=True)]
@@ -84,51 +85,50 @@ def collect(
         sent = {name: join(choice.sent) for name, choice in chosen.items()}
         moved, result = advance_areas(scene, join(areas), sent, values)
         done, views = split(result.step, seeds), split(result.view, seeds)
-        came = {
-            name: outcome(of, plays[name], chosen[name], step_of_behavior(done, name))
-            for name, of in algorithms.items()
-        }
-        mates = {name: of for names in teams for name, of in _mates(scene, {n: came[n] for n in names}).items()}
-        after, here = {}, {}
-        for name, of in algorithms.items():
+        came = {name: outcome(algo, plays[name], chosen[name], step_of_behavior(done, name)) for name, algo in items}
+        mates: dict[str, Mates] = {}
+        for names in teams:
+            mates |= _mates(scene, {name: came[name] for name in names})
+        new_plays, here = {}, {}
+        for name, algo in items:
             seen = plays[name], chosen[name], came[name]
-            play, here[name] = note(scene.part(name), of, *seen, mates.get(name))
-            after[name] = play._replace(view=views[name])
+            play, here[name] = note(scene.part(name), algo, *seen, mates.get(name))
+            new_plays[name] = play._replace(view=views[name])
             if name in untold:
                 here[name] = untold[name](here[name])
-        return pack((split(moved, seeds), after)), pack(here)
+        return pack((split(moved, seeds), new_plays)), pack(here)
 
     world, steps = jax.lax.scan(step, pack((areas, begun)), noise)
-    areas, after = unpack(world)
-    return (areas, {name: play._replace(made=plays[name].made) for name, play in after.items()}), unpack(steps)
+    areas, last = unpack(world)
+    return (areas, {name: play._replace(made=plays[name].made) for name, play in last.items()}), unpack(steps)
 
 
 def with_statistics(algorithm: Algorithm, play: Play, policy: PolicyState) -> Play:
-    """The areas with the whole state of the connectors, statistics of the policies [S] included."""
+    """Return the play with the whole state of the connectors, including the policies' statistics [S]."""
     return play._replace(connectors=connectors.with_statistics(algorithm.connectors, play.connectors, policy))
 
 
 class Choice(NamedTuple):
-    """Decisions of the members of S seeds and E areas, and what was known when they were made."""
+    """Decisions of the members of S seeds and E areas, with their inputs."""
 
     made: Made  # also rows of members that do not decide
-    alive: Array  # bool [S, E, A], those who decide
-    doing: Any  # what everybody does, those who pause too, `Action` or (), as in `Open`
-    after: Any  # memory after the decision; that of critics joins when all have chosen
-    sent: TeamActions  # what the environment gets, [S, E, A, ...]
+    alive: Array  # bool [S, E, A], members that decide
+    doing: Any  # action of every member, of paused ones their last, `Action` or (), as in `Open`
+    after: Any  # memory after the decision; the critic's is added when all have chosen
+    sent: TeamActions  # actions for the environment, [S, E, A, ...]
     connectors: Any  # their state after the decision
 
 
 def choose(algorithm: Algorithm, policy: PolicyState, play: Play, key: Array) -> Choice:
-    """What the members decide now. `key`: of one step for each seed [S], or what `noise` has drawn from it."""
+    """Compute the members' decisions of one step. `key`: one for each seed [S], or the noise drawn from it."""
     chain = algorithm.connectors
     begin = begins(play)
     connected, view = connectors.observed(chain, play.connectors, play.view, begin)
     carry = remembered(play)
     decision = jax.vmap(algorithm.act)(policy, view.obs, view.action_mask, carry, key)
     where_alive = partial(jax.tree.map, partial(select, view.alive))
-    doing = () if play.open.action == () else where_alive(decision.action, play.open.action)  # pausing: as before
-    after = where_alive(decision.carry, carry)  # the dead remember what they knew
+    doing = () if play.open.action == () else where_alive(decision.action, play.open.action)  # paused: unchanged
+    after = where_alive(decision.carry, carry)  # members that do not decide keep their memory
     connected, action = connectors.sent(chain, connected, decision, view.alive)
     sent = TeamActions(continuous=action.continuous, discrete=action.discrete)
     made = Made(view.obs, view.action_mask, decision.action, decision.extras, carry, begin)
@@ -136,34 +136,34 @@ def choose(algorithm: Algorithm, policy: PolicyState, play: Play, key: Array) ->
 
 
 class Outcome(NamedTuple):
-    """What came of the decisions of one behavior. Leading axes [S, E, A]."""
+    """Outcomes of the decisions of one behavior. Leading axes [S, E, A]."""
 
     done: TeamStep
-    undecided: Array  # bool, its decision was open
+    undecided: Array  # bool, its decision was pending
     ended: Array  # bool
-    arrived: Array  # bool, what came of the decision is known
-    earned: Array  # float32, of the open decision so far: own reward
-    told: Array  # float32, likewise where it has arrived
-    connectors: Any  # their state after it
-    own: Array  # float32, `told` as the connectors leave it
-    group: Array  # float32, likewise of the group reward
-    paid: Array  # float32, group reward of the open decision so far
+    arrived: Array  # bool, the decision's outcome is complete
+    earned: Array  # float32, individual reward of the pending decision so far
+    told: Array  # float32, `earned` where arrived, else 0
+    connectors: Any  # their state after the step
+    own: Array  # float32, `told` as the connectors return it
+    group: Array  # float32, group reward where arrived, as the connectors return it
+    paid: Array  # float32, group reward of the pending decision so far
 
 
 class Mates(NamedTuple):
-    """What members of other behaviors bring to each team, [S, E, K]."""
+    """Values of a team's members of other behaviors, reduced to each team, [S, E, K]."""
 
-    highest: Array  # float32, group reward that one of them received now
-    lowest: Array
-    told: Array  # float32, their `Outcome.told`, added up
-    own: Array  # float32, their `Outcome.own`, added up
+    highest: Array  # float32, highest group reward that one of them received now
+    lowest: Array  # float32, lowest one
+    told: Array  # float32, sum of their `Outcome.told`
+    own: Array  # float32, sum of their `Outcome.own`
     stay: Array  # bool, one of them lives on
 
 
 def outcome(algorithm: Algorithm, play: Play, chosen: Choice, done: TeamStep) -> Outcome:
-    """What came of the decisions, `done` [S, E, ...].
+    """Compute the outcomes of the decisions from the step `done` [S, E, ...].
 
-    With the episode everybody's decision is over, also where the environment forgets to say so.
+    All decisions end with the episode, even if the environment does not say so for a member.
     """
     alive, before = chosen.alive, play.open
     undecided = alive | before.waits
@@ -180,8 +180,8 @@ def outcome(algorithm: Algorithm, play: Play, chosen: Choice, done: TeamStep) ->
 
 
 def _mates(scene: JaxScene, came: Mapping[str, Outcome]) -> dict[str, Mates]:
-    """By behavior of one team, what its mates of the others bring."""
-    of = {name: _brought(scene.part(name), found) for name, found in came.items()}
+    """Compute, for each behavior of one team, the `Mates` of its other behaviors."""
+    parts = {name: _brought(scene.part(name), result) for name, result in came.items()}
 
     def joined(some: Mates, others: Mates) -> Mates:
         return Mates(
@@ -192,25 +192,25 @@ def _mates(scene: JaxScene, came: Mapping[str, Outcome]) -> dict[str, Mates]:
             some.stay | others.stay,
         )
 
-    return {name: reduce(joined, [of[other] for other in of if other != name]) for name in of}
+    return {name: reduce(joined, [parts[other] for other in parts if other != name]) for name in parts}
 
 
 def _brought(env: Sizes, came: Outcome) -> Mates:
-    """What one behavior brings to its mates of others."""
+    """Reduce one behavior's outcomes to teams, as `Mates` for its other behaviors."""
     paid = by_team(env, jnp.where(came.undecided, came.done.group_reward, 0.0))
     told, own = by_team(env, came.told).sum(-1), by_team(env, came.own).sum(-1)
     return Mates(paid.max(-1), paid.min(-1), told, own, by_team(env, _stays(came)).any(-1))
 
 
 def _stays(came: Outcome) -> Array:
-    """bool [S, E, A]: who lives on after the step, deciding or pausing; nobody where the episode is over."""
+    """Return which members live on after the step, deciding or pausing, bool [S, E, A]; none if the episode is over."""
     return (came.done.view.alive | (came.undecided & ~came.ended)) & ~came.done.over[..., None]
 
 
 def note(
     env: Sizes, algorithm: Algorithm, play: Play, chosen: Choice, came: Outcome, beside: Mates | None = None
 ) -> tuple[Play, Transitions]:
-    """What came of the decisions, for a rollout; and the play, its areas and view as before."""
+    """Return the play with its view unchanged, and the step's `Transitions` for a rollout."""
     chain, alive, before, done, ended = algorithm.connectors, chosen.alive, play.open, came.done, came.ended
     arrived, waits = came.arrived, came.undecided & ~came.arrived
     sums, sums_after = _add_up(env, play.sums, alive, before.waits, came, beside)
@@ -240,9 +240,9 @@ def note(
 
 
 def from_before(made: Made, steps: Transitions) -> Transitions:
-    """One seed's steps [T, E, A, ...], in whose first one the decisions `made` [E, A, ...] before stand, still open.
+    """Put the decisions `made` [E, A, ...] that are still pending into the first of one seed's steps [T, E, A, ...].
 
-    As in the host loop's buffer: there everything is known of them that an update needs, and none is lost.
+    So, as in the host loop's buffer, an update has all their inputs, and none is lost.
     """
     waits = steps.waits[0]
     fields = {name: getattr(steps, name) for name in Made._fields}
@@ -253,9 +253,9 @@ def from_before(made: Made, steps: Transitions) -> Transitions:
 
 
 def still_open(made: Made, steps: Transitions) -> Made:
-    """What was known when the decisions were made that are open after one seed's steps, [E, A, ...]; zeros elsewhere.
+    """Return the inputs of the decisions that are pending after one seed's steps, [E, A, ...]; zeros elsewhere.
 
-    Those that were open before are `made`.
+    `made`: inputs of the decisions that were pending before.
     """
     time, areas, members = steps.alive.shape
     newest = jnp.where(steps.alive, jnp.arange(time)[:, None, None], -1).max(0)
@@ -267,7 +267,7 @@ def still_open(made: Made, steps: Transitions) -> Made:
 
 
 def none_made(algorithm: Algorithm, policy: PolicyState, play: Play, keys: Array) -> Made:
-    """Zeros, as before the first decision of S seeds. `keys` [S] are used for their shape alone."""
+    """Return zeros, for the time before the first decision of S seeds. Only the shape of `keys` [S] is used."""
 
     def made(policy: PolicyState, play: Play, keys: Array) -> Made:
         noise = noise_of(algorithm, keys[None], play.view.alive.shape[1:])
@@ -277,9 +277,9 @@ def none_made(algorithm: Algorithm, policy: PolicyState, play: Play, keys: Array
 
 
 def noise_of(algorithm: Algorithm, keys: Array, lead: tuple[int, ...]) -> Any:
-    """What `act` draws from the keys [T, S] for members [*lead], all at once; the keys where it draws for itself.
+    """Draw the noise of `act` from keys [T, S] for members [*lead] at once; return the keys if `act` draws itself.
 
-    The numbers are those that it would draw in each step, where 48 of them took 33 us (one core, jaxlib 0.10.2).
+    The numbers are those of drawing in each step, where 48 of them took 33 us (one core, jaxlib 0.10.2).
     """
     draw = algorithm.noise
     return keys if draw is None else jax.vmap(jax.vmap(lambda key: draw(key, lead)))(keys)
@@ -292,28 +292,28 @@ def _remembered(
     plays: Sequence[Play],
     chosen: Sequence[Choice],
 ) -> list[Choice]:
-    """The choices of behaviors with one critic, in rows of so many `members` of each, with what it remembers after."""
+    """Return the choices of behaviors with one critic with its new memory, in rows of `members` of each behavior."""
 
     def rows(count: int, x: Any) -> Any:  # [S, E, A, ...] → [S, E * A / count, count, ...]
         return jax.tree.map(lambda y: y.reshape(y.shape[0], y.shape[1] * y.shape[2] // count, count, *y.shape[3:]), x)
 
-    made = [Decision(of.doing, of.doing, {}, of.after) for of in chosen]
-    there = [of.alive | play.open.waits for of, play in zip(chosen, plays, strict=True)]
-    given = ([of.made.obs for of in chosen], there, made)
-    in_rows = [[rows(count, x) for count, x in zip(members, of_each, strict=True)] for of_each in given]
-    found = []
-    for of, after in zip(chosen, jax.vmap(critic_step)(policies, *in_rows), strict=True):
-        after = jax.tree.map(lambda x, y: x.reshape(y.shape), after, of.after)
-        found.append(of._replace(after=jax.tree.map(partial(select, of.alive), after, of.after)))
-    return found
+    decisions = [Decision(choice.doing, choice.doing, {}, choice.after) for choice in chosen]
+    there = [choice.alive | play.open.waits for choice, play in zip(chosen, plays, strict=True)]
+    inputs = ([choice.made.obs for choice in chosen], there, decisions)
+    in_rows = [[rows(count, x) for count, x in zip(members, values, strict=True)] for values in inputs]
+    choices = []
+    for choice, memory in zip(chosen, jax.vmap(critic_step)(policies, *in_rows), strict=True):
+        memory = jax.tree.map(lambda x, y: x.reshape(y.shape), memory, choice.after)
+        choices.append(choice._replace(after=jax.tree.map(partial(select, choice.alive), memory, choice.after)))
+    return choices
 
 
 def _add_up(
     env: Sizes, sums: EpisodeSums, alive: Array, waits: Array, came: Outcome, beside: Mates | None
 ) -> tuple[EpisodeSums, EpisodeSums]:
-    """Sums with this step, and what of them goes on: nothing of agents that ended and teams of which nobody is left.
+    """Return episode sums with this step, and those carried on, reset for ended agents and for teams without members.
 
-    What decisions have earned whose outcome has arrived, mates know of then, as in the host loop.
+    A decision's reward enters its mates' sums when its outcome has arrived, as in the host loop.
     """
     undecided, done, ended = came.undecided, came.done, came.ended
     own, paid = jnp.where(undecided, done.reward, 0.0), jnp.where(undecided, done.group_reward, 0.0)
@@ -323,11 +323,11 @@ def _add_up(
         highest, lowest = jnp.maximum(highest, beside.highest), jnp.minimum(lowest, beside.lowest)
         goes_on |= beside.stay
     of_mates = _of_mates(env, came.told, None if beside is None else beside.told)
-    # The team's reward, by whomever it was received: the dying may get none where the living get it.
+    # The team's reward, whichever member received it: dying members may get none while living ones get it.
     received = jnp.where(highest > -lowest, highest, lowest)
     now = EpisodeSums(
         reward=sums.reward + own,
-        length=sums.length - waits,  # the open decision has not been followed by another
+        length=sums.length - waits,  # the pending decision has not been followed by another
         group_reward=sums.group_reward + received,
         received=sums.received + paid,
         mates_reward=sums.mates_reward + jnp.where(undecided, of_mates, 0.0),
@@ -342,7 +342,7 @@ def _add_up(
 
 
 def _of_mates(env: Sizes, own: Array, beside: Array | None) -> Array:
-    """Of `own` [..., A] the sum over everybody else in a member's team, [..., A]; with `beside` [..., K] of others."""
+    """Sum `own` [..., A] over all other members of each member's team; add `beside` [..., K] of other behaviors."""
     earned = by_team(env, own)
     others = earned.sum(-1, keepdims=True) - earned
     if beside is not None:

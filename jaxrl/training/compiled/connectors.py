@@ -1,7 +1,7 @@
-"""Connectors in the compiled loop: the views, rewards and actions of S seeds go through them side by side.
+"""Connectors in the compiled loop: the views, rewards and actions of S seeds pass them side by side.
 
-Functions take None for the chain of a behavior without connectors, and then give back what they were given. Between two
-iterations the statistics are the policies' (`PolicyState.connectors`), so that checkpoints of both loops are alike.
+Functions take None for the chain of a behavior without connectors, and then return their input. Between two iterations
+the statistics are the policies' (`PolicyState.connectors`), so that checkpoints of both loops are alike.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from jaxrl.types import Action
 
 
 def start(chain: Chain | None, lead: tuple[int, ...]) -> Any:
-    """What members [S, E, A] remember before their first decision; () without connectors."""
+    """Return the memory of members [S, E, A] before their first decision; () without connectors."""
     return () if chain is None else chains.start(chain, (), lead).slots
 
 
 def with_statistics(chain: Chain | None, slots: Any, policy: PolicyState) -> Any:
-    """The state of the connectors, with the statistics of the policies."""
+    """Return the state of the connectors: members' memory, and the statistics of the policies."""
     return () if chain is None else ChainState(slots, policy.connectors)
 
 
 def statistics_of(chain: Chain | None, train: TrainState, state: Any, active: Array) -> TrainState:
-    """The learners with the statistics of `state`, those of seeds that are not `active` [S] as they were."""
+    """Return the train states with the statistics of `state`, unchanged for seeds that are not `active` [S]."""
     if chain is None:
         return train
     choose = partial(where, active)
@@ -42,7 +42,7 @@ def statistics_of(chain: Chain | None, train: TrainState, state: Any, active: Ar
 
 
 def observed(chain: Chain | None, state: Any, view: TeamView, begin: Array) -> tuple[Any, TeamView]:
-    """The view as the policies see it; `begin` is bool [S, E, A]."""
+    """Return the connectors' state and the view as the policies see it; `begin` is bool [S, E, A]."""
     if chain is None:
         return state, view
     state, obs = jax.vmap(partial(chains.observed, chain))(state, view.obs, view.alive, begin)
@@ -50,7 +50,7 @@ def observed(chain: Chain | None, state: Any, view: TeamView, begin: Array) -> t
 
 
 def last(chain: Chain | None, state: Any, view: TeamView) -> tuple[Array, ...]:
-    """What members saw after a step, if no decision follows."""
+    """Return the members' observations after a step, transformed as if no decision followed."""
     if chain is None:
         return view.obs
     lead = view.alive.shape[1:]
@@ -58,14 +58,14 @@ def last(chain: Chain | None, state: Any, view: TeamView) -> tuple[Array, ...]:
 
 
 def sent(chain: Chain | None, state: Any, decision: Decision, alive: Array) -> tuple[Any, Action]:
-    """What the environment gets of a decision [S, E, A]."""
+    """Return the connectors' state, and the action of a decision [S, E, A] for the environment."""
     if chain is None:
         return state, decision.sent
     return jax.vmap(partial(chains.sent, chain))(state, decision.action, decision.sent, alive)
 
 
 def rewarded(chain: Chain | None, state: Any, own: Array, group: Array, alive: Array) -> tuple[Any, Array, Array]:
-    """Own and group rewards, float32 [S, E, A], as they are learned from."""
+    """Return the connectors' state, and own and group rewards, float32 [S, E, A], as they are learned from."""
     if chain is None or not chain.watches_rewards:
         return state, own, group
     state, reward = jax.vmap(partial(chains.rewarded, chain))(state, jnp.stack([own, group], axis=-1), alive)

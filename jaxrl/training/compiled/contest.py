@@ -1,12 +1,12 @@
-"""A scene in which one team learns and the others are played by earlier selves of its behavior, or of another's.
+"""A scene in which one team learns and the others are played by snapshots of its behavior, or of another's.
 
-Each behavior that learns by self-play stands twice in it: its learner, with the members of the team whose turn it is,
-and its rivals, whose policies come from a pool (`opponents.py`). So a learner's rows are those of the learning team
-alone, whichever that is: its turn is an environment parameter, hence a change of teams compiles nothing.
+Each behavior with self-play appears twice in it: as learner, with the members of the learning team, and as rivals,
+whose policies come from a pool (`opponents.py`). So a learner's rows are always those of the learning team. The
+learning team is an environment parameter, so that changing it compiles nothing.
 
-All teams of all these behaviors, in the order of the scene, are the *sides* of the contest. A behavior all of whose
-teams may be rivals (another behavior learns by turns with it) has as many slots for them as it has teams; the only
-behavior of a contest has one less.
+All teams of all these behaviors, in the order of the scene, are the *sides* of the contest. If several behaviors take
+turns, all teams of one may be rivals, so it has as many rival slots as teams; the only behavior of a contest has one
+less.
 """
 
 from __future__ import annotations
@@ -29,50 +29,50 @@ _RIVALS = "rivals of {}"
 
 
 class Sides(NamedTuple):
-    """The teams of one behavior in a contest."""
+    """Teams of one behavior in a contest."""
 
     first: int  # number of the side that its team 0 is
     teams: int  # K
     slots: int  # J, rivals of this behavior in an area
 
     def learning(self, turn: Array) -> Array:
-        """Whether one of these teams learns, bool like `turn`."""
+        """Return whether one of these teams learns, bool in the shape of `turn`."""
         return (turn >= self.first) & (turn < self.first + self.teams)
 
     def team(self, turn: Array) -> Array:
-        """The team that learns; the last one where none does, so that rival j is team j."""
+        """Return the team that learns; the last one if none does, so that rival j is team j."""
         return jnp.where(self.learning(turn), turn - self.first, self.teams - 1)
 
     def slot(self, turn: Array, side: int) -> Array:
-        """Of the rivals that stand for `side`, one of these teams; not of use where that side learns."""
+        """Return the slot of the rivals that play `side`, one of these teams; meaningless if that side learns."""
         return jnp.clip((side - self.first - self.team(turn) - 1) % self.teams, 0, self.slots - 1)
 
 
 class Contest(NamedTuple):
-    """State of an area: who learns in this episode stands beside what is played."""
+    """State of an area, with the side that learns in this episode."""
 
     state: State
     turn: Array  # int32 []
 
 
 def rivals_of(name: str) -> str:
-    """Name of the part that stands for the rivals of a behavior."""
+    """Return the name of the part that holds the rivals of a behavior."""
     return _RIVALS.format(name)
 
 
 def sides_of(scene: JaxScene, names: Collection[str]) -> dict[str, Sides]:
-    """By behavior, the sides of the contest between the behaviors `names`."""
-    found: dict[str, Sides] = {}
+    """Return the sides of the contest between the behaviors `names`, by behavior."""
+    sides: dict[str, Sides] = {}
     first = 0
     for part in scene.parts:
         if part.name in names:
-            found[part.name] = Sides(first, part.teams, part.teams - (len(names) == 1))
+            sides[part.name] = Sides(first, part.teams, part.teams - (len(names) == 1))
             first += part.teams
-    return found
+    return sides
 
 
 def contest(scene: JaxScene, sides: Mapping[str, Sides]) -> JaxScene:
-    """The scene of learners and rivals; behaviors without self-play stay as they are, and first."""
+    """Return the scene with rivals appended after the learners; behaviors without self-play do not change."""
     members = {part.name: part.members for part in scene.parts}
     learners = [part._replace(teams=1) if part.name in sides else part for part in scene.parts]
     rivals = [
@@ -81,18 +81,18 @@ def contest(scene: JaxScene, sides: Mapping[str, Sides]) -> JaxScene:
         if part.name in sides
     ]
 
-    def divided(found: Mapping[str, Any], turn: Array, nobody: Any) -> dict[str, Any]:
+    def divided(by_behavior: Mapping[str, Any], turn: Array, nobody: Any) -> dict[str, Any]:
         shown = {}
-        for name, of in found.items():
+        for name, whole in by_behavior.items():
             if name not in sides:
-                shown[name] = of
+                shown[name] = whole
                 continue
-            shown[name], shown[rivals_of(name)] = _divided(sides[name], members[name], of, turn, nobody)
+            shown[name], shown[rivals_of(name)] = _divided(sides[name], members[name], whole, turn, nobody)
         return shown
 
     def reset(key: Array, parameters: EnvParams) -> tuple[Contest, dict[str, TeamView]]:
         turn = jnp.asarray(parameters.get(TURN, 0.0)).astype(jnp.int32)
-        state, views = scene.reset(key, {name: of for name, of in parameters.items() if name != TURN})
+        state, views = scene.reset(key, {name: value for name, value in parameters.items() if name != TURN})
         return Contest(state, turn), divided(views, turn, _unseen)
 
     def step(key: Array, state: Contest, actions: dict[str, TeamActions]) -> tuple[Contest, SceneStep]:
@@ -104,18 +104,18 @@ def contest(scene: JaxScene, sides: Mapping[str, Sides]) -> JaxScene:
             else actions[part.name]
             for part in scene.parts
         }
-        after, done = scene.step(key, state.state, sent)
+        new_state, done = scene.step(key, state.state, sent)
         steps = divided(done.behaviors, state.turn, _nothing_happened)
-        return Contest(after, state.turn), SceneStep(steps, done.over, done.stats)
+        return Contest(new_state, state.turn), SceneStep(steps, done.over, done.stats)
 
     parts: tuple[BehaviorPart, ...] = (*learners, *rivals)
     return JaxScene(scene.name, parts, {**scene.parameters, TURN: 0.0}, reset, step)
 
 
 def _divided(sides: Sides, members: int, found: Any, turn: Array, nobody: Any) -> tuple[Any, Any]:
-    """Of all teams [K * M, ...] what concerns the learning one [M, ...], and the rivals [J * M, ...].
+    """Divide arrays of all teams [K * M, ...] into those of the learning team [M, ...] and of the rivals [J * M, ...].
 
-    `nobody` makes of what it is given that of rows, bool [A], of which nobody is there.
+    `nobody`: (arrays, rows, bool [A]) → the arrays with these rows absent.
     """
     order = (sides.team(turn) + 1 + jnp.arange(sides.teams)) % sides.teams  # the learning team last
 
@@ -131,7 +131,7 @@ def _divided(sides: Sides, members: int, found: Any, turn: Array, nobody: Any) -
 
 
 def _together(sides: Sides, members: int, own: TeamActions, rivals: TeamActions, turn: Array) -> TeamActions:
-    """Actions of all teams [K * M, ...]: the other way round."""
+    """Combine the actions of the learning team and the rivals to those of all teams [K * M, ...]."""
     learns, team = sides.learning(turn), sides.team(turn)
     place = (jnp.arange(sides.teams) - team - 1) % sides.teams
 

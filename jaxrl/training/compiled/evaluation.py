@@ -1,7 +1,7 @@
-"""Episodes that the deterministic policies of all seeds play beside the training, as a compiled program of its own.
+"""Play evaluation episodes with the deterministic policies of all seeds, as a separate compiled program.
 
-They begin in areas of their own with keys of their own, the same ones at each evaluation and for each seed, so that two
-values differ by what was learned alone. Nothing of the training's state is used up or changed.
+They have their own areas and keys, equal at each evaluation and for each seed, so that values differ only by what was
+learned. The training's state is neither donated nor changed.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from jaxrl.training.compiled.state import SceneState
 
 
 class Evaluated(NamedTuple):
-    """What N episodes of each of S seeds have brought."""
+    """Result of N episodes of each of S seeds."""
 
     episodes: EpisodeFigures  # [S]
-    cut: Any  # int32 [S], how many of them were not over in time
+    cut: Any  # int32 [S], number of episodes that were not over in time
 
 
 Evaluate = Callable[[SceneState], Evaluated]
-"""Plays the episodes with the policies of a state."""
+"""Function that plays the episodes with the policies of a state."""
 
 
 class Trial(NamedTuple):
-    """N episodes of each seed on their way."""
+    """N running episodes of each seed."""
 
     steps: Array  # int32 [], decisions so far
     world: World  # [S, N, ...]
-    over: Array  # bool [S, N], the first episode of this area
-    found: EpisodeFigures  # of what has ended in first episodes, [S]
+    over: Array  # bool [S, N], whether the area's first episode is over
+    found: EpisodeFigures  # [S], figures of agents and teams whose first episode has ended
 
 
 def evaluate(
@@ -53,16 +53,16 @@ def evaluate(
     parameters: Mapping[str, Value],
     teams: Sequence[Sequence[str]] = (),
 ) -> Evaluated:
-    """Of N = `options.episodes` episodes of each seed the figures of the behavior `name`; all behaviors play.
+    """Play N = `options.episodes` episodes of each seed; return the figures of the behavior `name`. All behaviors play.
 
-    The agents and teams of an area's first episode count, of one that is not over within `options.max_length` decisions
-    with what they have earned by then.
+    The agents and teams of an area's first episode count; if it is not over within `options.max_length` decisions,
+    with their returns until then.
 
     Args:
       algorithms: `connected.deterministic`, by behavior.
       policies: by behavior, one per seed, leading axis S.
       parameters: of the environment, float32 [S] by name.
-      teams: behaviors whose members are mates of each other: each is told what the whole team got.
+      teams: behaviors whose members are mates of each other: each gets the group return of the whole team.
     """
     mates = {of: scene.part(of) for of in next((names for names in teams if name in names), (name,))}
     seeds = jax.tree.leaves(policies)[0].shape[0]
@@ -71,8 +71,8 @@ def evaluate(
 
     def once(number: Array, world: World, over: Array) -> tuple[World, Array, EpisodeFigures]:
         key = jax.random.fold_in(noise, number)
-        own = {of: key if i == 0 else jax.random.fold_in(key, i) for i, of in enumerate(algorithms)}
-        keys = {of: jnp.broadcast_to(one, (1, seeds)) for of, one in own.items()}
+        subkeys = {of: key if i == 0 else jax.random.fold_in(key, i) for i, of in enumerate(algorithms)}
+        keys = {of: jnp.broadcast_to(subkey, (1, seeds)) for of, subkey in subkeys.items()}
         (areas, plays), steps = collect(scene, algorithms, policies, world, keys, parameters, teams=teams)
         for of, play in plays.items():
             if algorithms[of].connectors is not None:
@@ -99,7 +99,7 @@ def evaluate(
 
 
 def of_first_episodes(steps: Transitions, over: Array) -> Transitions:
-    """One step [1, S, N, A], in which nothing ends where the first episode was over before."""
+    """Remove the ends of agents and episodes from one step [1, S, N, A] where the first episode was over before."""
     counts = ~over.reshape(steps.over.shape)
     return steps._replace(
         terminated=steps.terminated & counts[..., None],
@@ -109,10 +109,9 @@ def of_first_episodes(steps: Transitions, over: Array) -> Transitions:
 
 
 def unfinished(sizes: Mapping[str, Sizes], plays: Mapping[str, Play], name: str, over: Array) -> EpisodeFigures:
-    """Figures of the agents of `name`, and of their teams, whose episodes go on in areas that are not `over`, bool [N].
+    """Compute one seed's figures of agents of `name`, and their teams, in areas that are not `over`, bool [N].
 
-    Of one seed; `sizes` and `plays` are of all behaviors of these teams. As if they had been truncated with the last
-    step.
+    Their episodes count as if truncated after the last step. `sizes` and `plays` are of all behaviors of these teams.
     """
     play, sums = plays[name], plays[name].sums
     acted = (play.view.alive | play.open.waits) & (sums.length > 0) & ~over[:, None]

@@ -1,10 +1,10 @@
-"""A small league: exploiters, which learn against the newest main agent alone and leave what has beaten it in its pool.
+"""A small league: exploiters learn only against the newest main agent, and put policies that beat it into its pool.
 
-The rules are those of `self_play/league.py`. A league is some seeds of the program one after the other: the first is
-the main agent, which learns by self-play as without a league, the others are its exploiters. For an exploiter row 0 of
-its pool is the newest main agent, and it meets nobody else.
+For the rules see `self_play/league.py`. A league is a number of consecutive seeds of the program: the first is the main
+agent, which learns by self-play as without a league, the others are its exploiters. For an exploiter, row 0 of its pool
+is the newest main agent, its only opponent.
 
-Letters as in `opponents.py`. All of a league lie on one device.
+Letters as in `opponents.py`. All seeds of a league lie on one device.
 """
 
 from __future__ import annotations
@@ -25,53 +25,53 @@ from jaxrl.training.self_play import league as rules
 from jaxrl.training.self_play import sampling
 
 _BEGIN = 2**31 - 3
-"""What the key of an exploiter is folded with for its new networks, apart from iterations."""
+"""Number that is folded into an exploiter's key for its new networks, beside the iteration."""
 
 
 class LeagueState(struct.PyTreeNode):
-    """What a league continues from, of one behavior. Every array has the leading axis S."""
+    """State of the league of one behavior. Every array has the leading axis S."""
 
-    played: Array  # float32 [S, 2], a learner's last games against snapshots, or the main agent, and what it scored
-    begun: Array  # int32 [S], trainer step at which an exploiter began anew last
-    joined: Array  # int32 [S], of a main agent: snapshots that exploiters have left; of an exploiter: that it has left
+    played: Array  # float32 [S, 2], a learner's recent games against snapshots, or the main agent, and its score
+    begun: Array  # int32 [S], trainer step at which an exploiter last began anew
+    joined: Array  # int32 [S], number of policies that an exploiter, or all of a main agent's, put into the pool
 
 
 def of_main(tree: Any, size: int) -> Any:
-    """Of each seed what its main agent has, itself where it is one."""
+    """Return for each seed the values of its main agent, which may be itself."""
     return jax.tree.map(lambda x: x[jnp.arange(len(x)) // size * size], tree) if size > 1 else tree
 
 
 def of_next(tree: Any, number: int) -> Any:
-    """Of each seed what the one so many places behind it has: of a main agent its exploiters', from 1 on."""
+    """Return for each seed the values of the seed `number` places after it: a main agent's exploiters count from 1."""
     return jax.tree.map(lambda x: jnp.roll(x, -number, axis=0), tree)
 
 
 def leads(seeds: int, size: int) -> Array:
-    """Whether a seed is a main agent, bool [S]."""
+    """Return whether a seed is a main agent, bool [S]."""
     return jnp.arange(seeds) % size == 0
 
 
 def begin(seeds: int) -> LeagueState:
-    """Nobody has played."""
+    """Return the state before any game."""
     zeros = jnp.zeros(seeds, jnp.int32)
     return LeagueState(jnp.zeros((seeds, 2)), zeros, zeros)
 
 
 def with_games(state: LeagueState, games: Array) -> LeagueState:
-    """After `games` [S, 2] of the learners more, and what they scored in them."""
+    """Add new games of the learners: `games` [S, 2] are their number and score."""
     known = sampling.remembered(*state.played.T, *games.T)
     return state.replace(played=jnp.stack(known, axis=-1))
 
 
 def due(settings: LeagueSettings, state: LeagueState, step: Array) -> Array:
-    """Whose policy joins the pool of its main agent now, bool [S]; `step` of the trainers, int32 [S]."""
+    """Return which exploiters join their main agent's pool now, bool [S]; `step`: trainer steps, int32 [S]."""
     games, score = state.played.T
     over = rules.due(settings, games, score, step - state.begun)
     return ~leads(len(step), 1 + settings.exploiters) & over
 
 
 def begun_anew(settings: LeagueSettings, state: LeagueState, which: Array, step: Array) -> LeagueState:
-    """The exploiters `which` [S] have left their policies and begin anew at trainer step `step` [S]."""
+    """Book that the exploiters `which` [S] have joined the pool and begin anew at trainer step `step` [S]."""
     size = 1 + settings.exploiters
     left = jnp.where(leads(len(step), size), which.reshape(-1, size).sum(1).repeat(size), which)
     return LeagueState(
@@ -82,7 +82,7 @@ def begun_anew(settings: LeagueSettings, state: LeagueState, which: Array, step:
 def renewed(
     settings: LeagueSettings, algorithm: Algorithm, train: TrainState, which: Array, key: Array, iteration: Array
 ) -> TrainState:
-    """The learners [S], of which the exploiters `which` [S] have other networks and optimizers; steps and draws go on.
+    """Replace networks and optimizers of the exploiters `which` [S] among the learners [S]; keep steps and keys.
 
     New networks are drawn from `key` [S] and the iteration, uint32 [S].
     """
@@ -100,7 +100,7 @@ def renewed(
 
 
 def figures(settings: LeagueSettings, state: LeagueState) -> dict[str, Moments]:
-    """By tag, what an iteration tells: of exploiters what they score, of all how many policies have joined."""
+    """Return an iteration's statistics by tag: scores of exploiters, and the number of joined policies of all."""
     games, score = state.played.T
     shows = ~leads(len(games), 1 + settings.exploiters) & (games > 0)
     share = jnp.where(shows, score / jnp.maximum(games, 1.0), 0.0)

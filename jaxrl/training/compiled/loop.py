@@ -1,4 +1,4 @@
-"""The host's side of the compiled loop: chunks of iterations, and what is looked at and written between them."""
+"""Host side of the compiled loop: run chunks of iterations; between them check progress and write files."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from jaxrl.training.spread import agreed
 log = logging.getLogger(__name__)
 
 CHUNK_SECONDS = 1.0
-"""Time between two looks at progress and Ctrl-C: long against what they cost, short for who waits."""
+"""Time between two checks of progress and Ctrl-C: long compared with their cost, short for a waiting user."""
 
 
 class Part:
-    """One behavior of a run, whose files go into a folder of its own.
+    """One behavior of a run, with its own folder of files.
 
-    Once it is over while others of the run learn, it acts on; its summaries and checkpoints go on as well.
+    When it is done while others of the run still learn, it goes on acting, with summaries and checkpoints.
     """
 
     def __init__(self, recorder: JittedRecorder, trainer: SceneTrainer, report: Report) -> None:
-        """Its files are opened. `report`: of its seeds, as it begins."""
+        """Open its files. `report`: its seeds' at the beginning."""
         self.recorder = recorder
         self.name, self.settings = recorder.subject.name, recorder.subject.settings
         self.every = trainer.every[self.name]
@@ -47,17 +47,17 @@ class Part:
 
     @property
     def passed(self) -> bool:
-        """Whether its max_steps lie behind it. It learns on with its team until all of that have passed theirs."""
+        """Whether it has passed max_steps. It still learns with its team until all its behaviors have."""
         return self.step > self.settings.last_step
 
     def done(self, report: Report) -> bool:
-        """Whether it has to learn no more, for its own part."""
+        """Return whether this behavior, ignoring its team, has finished learning."""
         return self.passed or self.recorder.verdict(self.name) is not None or bool(report.frozen.all())
 
     def iterations(self) -> int:
-        """Those that cannot pass a summary, an evaluation, a checkpoint or its end except with the last one.
+        """Compute how many iterations can run until, at the earliest, a summary, evaluation, checkpoint or end is due.
 
-        What it has met since its last rollout counts with the next.
+        Decisions since its last rollout count with the next one.
         """
         end = next_due(self.settings, self.step)
         end = end if self.over or self.passed else min(end, self.settings.last_step + 1)
@@ -65,20 +65,20 @@ class Part:
 
 
 class Run:
-    """Some of a program's seeds, whose files go into one folder: all of them, or those of one point of a sweep."""
+    """Seeds of a program whose files go into one folder: all of them, or those of one point of a sweep."""
 
     def __init__(self, recorder: JittedRecorder, subjects: Sequence[Subject], first: int = 0) -> None:
-        """`subjects`: its behaviors. `recorder`: of the first of them."""
+        """Make a run of the behaviors `subjects`; `recorder` is the first one's, `first` its first seed's index."""
         self.recorder, self.subjects, self.first = recorder, subjects, first
         self.count = len(subjects[0].seeds)
-        self.parts: list[Part] = []  # once it has begun
-        self.given_up = False  # over before its time
+        self.parts: list[Part] = []  # filled by `begin`
+        self.given_up = False  # ended early
         self.closed = False  # its last files are written
-        self.clock = ExitStack()  # of the time that it learns
-        self.files = ExitStack()  # what is closed when it is over, where that is before the end of all
+        self.clock = ExitStack()  # timer of its learning
+        self.files = ExitStack()  # closed when it is over, if that is before the end of all
 
     def begin(self, trainer: SceneTrainer, reports: Mapping[str, Report]) -> None:
-        """It learns from here on; `reports` are of all seeds."""
+        """Begin to learn; `reports` are of all seeds."""
         mine = self.of(reports)
         for subject in self.subjects:
             recorder = self.recorder.beside(subject) if self.parts else self.recorder
@@ -88,37 +88,37 @@ class Run:
         self.clock.enter_context(self.recorder.timers(nodes.LEARNING))
 
     def mates(self, part: Part) -> list[Part]:
-        """The behaviors that learn together with one, and it."""
+        """Return the behaviors that learn together with one, itself included."""
         team = part.settings.team
         return [part] if team is None else [other for other in self.parts if other.settings.team == team]
 
     @property
     def learning(self) -> list[Part]:
-        """The behaviors that are not done."""
+        """Behaviors that are not done."""
         return [part for part in self.parts if not part.over]
 
     @property
     def over(self) -> bool:
-        """Whether all are done."""
+        """Whether all its behaviors are done."""
         return self.given_up or not self.learning
 
     @property
     def step(self) -> int:
-        """Of its slowest behavior that learns, if any does."""
+        """Trainer step of its slowest behavior that still learns, or of all if none does."""
         return min(part.step for part in self.learning or self.parts)
 
     def of(self, numbers: Any) -> Any:
-        """Its own among those of all seeds."""
+        """Return its seeds' part of arrays of all seeds."""
         return jax.tree.map(lambda x: x[self.first : self.first + self.count], numbers)
 
     def score(self) -> float | None:
-        """What it is worth lately: the mean over its behaviors; None before episodes of all have ended."""
+        """Compute the recent mean reward over its behaviors; None before episodes of all have ended."""
         scores = [part.recorder.statistics.mean_reward() for part in self.parts]
         return None if None in scores else float(np.mean(scores))  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 class JittedLoop:
-    """Chunks of iterations, and what is written between them.
+    """Runs chunks of iterations, and writes files between them.
 
     Checkpoints of all behaviors of a run are written when one of them is due, so that a resumed run finds all at one
     moment.
@@ -132,14 +132,14 @@ class JittedLoop:
         interrupt: Interrupt,
         evaluate: Mapping[str, Evaluate] | None = None,
     ) -> None:
-        """`name`: of what is played, in the log; `evaluate`: by behavior whose settings have an `evaluation`."""
+        """Make the loop. `name`: the environment's, for the log; `evaluate`: by behavior with an `evaluation`."""
         self.trainer, self.name = trainer, name
         self.runs = list(runs)
         self.evaluate = evaluate or {}
         self.interrupt = interrupt
 
     def run(self, state: SceneState) -> None:
-        """Until every run, which has begun, is done: each of its seeds. Saves at the end, and at Ctrl-C."""
+        """Run iterations until all runs, which have begun, are done. Saves at the end, and at Ctrl-C."""
         log.info(
             "%s: %d seed(s) of %d areas, %d decisions an iteration, on %d device(s). Compiling.",
             self.name, self.trainer.seeds, self.trainer.areas, self.trainer.steps,
@@ -164,14 +164,14 @@ class JittedLoop:
 
     @property
     def open(self) -> list[Run]:
-        """The runs that are not done."""
+        """Runs that are not done."""
         return [run for run in self.runs if not run.over]
 
     def chunk(self, state: SceneState, count: int) -> tuple[SceneState, dict[str, Report]]:
-        """Run `count` iterations and look at what came out: the new state, and what it reports.
+        """Run `count` iterations and book their reports; return the new state and the reports.
 
-        A seed of a behavior whose numbers are not finite is left behind. Raises JaxEnvError or DivergedError if a
-        behavior has no seed left.
+        A seed of a behavior whose numbers are not finite is frozen. Raises JaxEnvError or DivergedError if a behavior
+        has no seed left.
         """
         with ExitStack() as stack:
             for run in self.open:
@@ -182,17 +182,17 @@ class JittedLoop:
             mine = run.of(reports)
             for part in run.parts:
                 report = mine[part.name]
-                found = faults(part.recorder.subject, report.log)
-                if found and reports[part.name].frozen.all():
-                    raise next(iter(found.values()))
-                for index, fault in found.items():
+                errors = faults(part.recorder.subject, report.log)
+                if errors and reports[part.name].frozen.all():
+                    raise next(iter(errors.values()))
+                for index, fault in errors.items():
                     part.recorder.freeze(index, int(report.step[index]), fault)
                 part.recorder.add(report.log, report.recent, report.values)
             state = go_on(self.trainer, state, run.recorder.lessons, run.first, mine)
         return state, reports
 
     def look(self, state: SceneState, reports: Mapping[str, Report]) -> SceneState:
-        """Book what the open runs have reached, and see which are done: the state to go on from."""
+        """Book the progress of the open runs, mark those that are done, and return the state to continue from."""
         slowest = min(self.open, key=lambda run: run.step)
         for run in self.open:
             state = self.booked(run, state, run.of(reports))
@@ -202,7 +202,10 @@ class JittedLoop:
         return state
 
     def booked(self, run: Run, state: SceneState, reports: Mapping[str, Report]) -> SceneState:
-        """What one run has reached: summaries, evaluations, checkpoints, ends. `reports` are of its seeds."""
+        """Write a run's summaries, evaluations and checkpoints that are due, and end behaviors that are done.
+
+        `reports` are of its seeds. Returns the state to continue from.
+        """
         due = [self.book(run, part, state, reports[part.name]) for part in run.parts]
         if any(due):
             self.save(run, state)
@@ -215,7 +218,7 @@ class JittedLoop:
         return state
 
     def book(self, run: Run, part: Part, state: SceneState, report: Report) -> bool:
-        """Summary and evaluation of a behavior if their step is reached; whether a checkpoint is due."""
+        """Write summary and evaluation of a behavior if their step is reached; return whether a checkpoint is due."""
         before, part.step, part.iteration = part.step, report.slowest(), int(report.iteration[0])
         recorder, reached = part.recorder, due(part.settings, before, part.step)
         recorder.first_look.acted(part.name, part.step - before, int(np.sum(report.log.episodes.reward.count)))
@@ -234,25 +237,26 @@ class JittedLoop:
         return reached.checkpoint or bool(old)
 
     def save(self, run: Run, state: SceneState, *, final: bool = False) -> None:
-        """A checkpoint of every behavior of a run."""
+        """Save every behavior of a run."""
         mine = self.trainer.here(self.state_of(state, run))
         for part in run.parts:
             save = part.recorder.finish if final else part.recorder.save
-            save(mine.of(part.name), part.step, moment=(part.step, part.iteration))  # it may have met nobody since
+            # The step alone may not have changed since.
+            save(mine.of(part.name), part.step, moment=(part.step, part.iteration))
 
     def stopped(self, run: Run, part: Part, state: SceneState) -> SceneState:
-        """The state in which a behavior of a run learns no more."""
+        """Return the state in which a behavior of a run learns no more."""
         others = ", ".join(other.name for other in run.learning)
         text = "%s: learns no more after step %d. It acts on while others learn: %s."
         log.info(text, part.name, part.step, others)
-        of = state.parts[part.name]
-        never = of.last_step.at[run.first : run.first + run.count].set(-1)
-        return self.trainer.place(state.replace(parts={**state.parts, part.name: of.replace(last_step=never)}))
+        learner = state.parts[part.name]
+        never = learner.last_step.at[run.first : run.first + run.count].set(-1)
+        return self.trainer.place(state.replace(parts={**state.parts, part.name: learner.replace(last_step=never)}))
 
     def close(self, runs: Sequence[Run], state: SceneState) -> None:
-        """Say of these runs why they are over, and write their last files, if that was not done before.
+        """Log why these runs are over and write their last files, unless that was done before.
 
-        Others may go on, with whom their seeds play and may learn on.
+        Other runs may go on; the seeds of these then still play, and may still learn.
         """
         for run in [run for run in runs if not run.closed]:
             for part in run.parts:
@@ -263,23 +267,23 @@ class JittedLoop:
             run.closed = True
 
     def end(self, run: Run, state: SceneState) -> None:
-        """The last files of a run."""
+        """Write the last files of a run."""
         run.clock.close()
         self.save(run, state, final=True)
 
     def state_of(self, state: SceneState, run: Run) -> SceneState:
-        """A run's own state."""
+        """Return the part of the state that belongs to a run's seeds."""
         return state if run.count == self.trainer.seeds else self.trainer.take(state, run.first, run.count)
 
     def with_state_of(self, state: SceneState, run: Run, mine: SceneState) -> SceneState:
-        """The state of all with another one of this run."""
+        """Return the state of all seeds with the part of this run replaced by `mine`."""
         whole = run.count == self.trainer.seeds
         return self.trainer.place(mine) if whole else self.trainer.put(state, mine, run.first)
 
     def room(self) -> int:
-        """Iterations that cannot pass a summary, a checkpoint or an end of any behavior except with their last one.
+        """Compute how many iterations can run until, at the earliest, any behavior has a summary, save or end due.
 
-        So what a run writes does not depend on how fast it was. One, while lessons may go on: see `lessons.py`.
+        So a run's files do not depend on its speed. It is 1 while lessons may advance, see `lessons.py`.
         """
         if any(run.recorder.lessons.open for run in self.open):
             return 1
@@ -287,6 +291,6 @@ class JittedLoop:
 
 
 def next_count(count: int, seconds: float) -> int:
-    """Length of the next chunk when `count` iterations took `seconds`: about CHUNK_SECONDS, growing at most twofold."""
+    """Compute the next chunk's length after `count` iterations took `seconds`: CHUNK_SECONDS, at most twice `count`."""
     wanted = CHUNK_SECONDS * count / max(seconds, 1e-6)
     return int(min(max(wanted, 1.0), 2.0 * count))

@@ -1,10 +1,10 @@
-"""Opponents of the compiled loop: earlier selves as rows of stacked parameters, and when they change.
+"""Opponents of the compiled loop: snapshots as rows of stacked parameters, and the times at which they change.
 
-As ML-Agents defines self-play (see docs/self-play.md), at the ends of iterations. Each seed has a pool of W snapshots.
-Areas stand in G groups; each group draws opponents of its own, so that a seed meets G of them at a time and each one's
-decisions are one batched product. Who plays is a copy, because the row of a snapshot is overwritten while it plays. An
-opponent is drawn anew when more than `swap_steps` ghost steps have passed, not for each episode: which opponents stand
-together would else change with every decision, and their parameters be gathered as often.
+Self-play follows ML-Agents (see docs/self-play.md), at the ends of iterations. Each seed has a pool of W snapshots.
+Areas form G groups; each group draws its own opponents, so that a seed plays against G of them at a time and each one's
+decisions are one batched product. A playing opponent is a copy, because its snapshot's row can be overwritten while it
+plays. It is drawn anew when more than `swap_steps` ghost steps have passed, not for each episode: otherwise parameters
+would have to be gathered with every decision.
 
 Letters: S seeds, E areas, W snapshots, G groups, J rivals of a behavior in an area, M members of a team.
 """
@@ -32,12 +32,12 @@ from jaxrl.training.self_play.pool import LATEST
 from jaxrl.types import NOTHING
 
 GROUPS = 8
-"""Opponents that a seed meets at a time, at most; each costs a product of its own in every decision."""
+"""Largest number of opponents of a seed at a time; each costs its own product in every decision."""
 _DRAW = 2**31 - 1
 
 
 class Rivals(NamedTuple):
-    """What the rivals of one behavior are bound to."""
+    """Static sizes and functions of the rivals of one behavior."""
 
     part: Sizes  # J teams of M members
     algorithm: Algorithm  # acts for all of them
@@ -47,36 +47,36 @@ class Rivals(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Seeds of one league; 1 without."""
+        """Number of seeds of one league; 1 without a league."""
         return self.settings.league_size
 
 
 class RivalState(struct.PyTreeNode):
-    """What self-play continues from, of one behavior. Every array has the leading axis S."""
+    """State of self-play of one behavior. Every array has the leading axis S."""
 
     play: Play  # of the rivals, [S, E, J * M, ...]
-    pool: PolicyState  # snapshots, [S, W, ...]: that of number n is in row n % W
+    pool: PolicyState  # snapshots, [S, W, ...]: number n is in row n % W
     rating: Array  # float32 [S, W + 1], of the snapshots and, last, of the learner
     opponent: Array  # int32 [S, G, J], numbers of the snapshots that play, or LATEST
     playing: PolicyState  # their policies, [S, G, J, ...]
     turn: Array  # int32 [S], the side that learns, of all behaviors
     saves: Array  # int32 [S], snapshots taken
-    saved: Array  # int32 [S], trainer step of the last one
+    saved: Array  # int32 [S], trainer step of the last snapshot
     ghost: Array  # int32 [S], decisions of rivals
-    swapped: Array  # int32 [S], ghost steps when opponents were drawn last
-    changed: Array  # int32 [S], trainer step when its turn was over last
+    swapped: Array  # int32 [S], ghost steps when opponents were last drawn
+    changed: Array  # int32 [S], trainer step when its turn last ended
     key: Array  # typed key [S], never consumed
-    met: Any = ()  # with pfsp: float32 [S, W, 2], games of a learner against each row, and what it scored
-    league: Any = ()  # `LeagueState`, where some of the seeds are exploiters of others
+    met: Any = ()  # with pfsp: float32 [S, W, 2], games of a learner against each row, and its score
+    league: Any = ()  # `LeagueState`, if some of the seeds are exploiters of others
 
 
 def groups_of(areas: int) -> int:
-    """G: into so many groups of one size areas are divided."""
+    """Return G, the number of groups of equal size into which areas are divided."""
     return max(count for count in range(1, min(areas, GROUPS) + 1) if areas % count == 0)
 
 
 def rival_algorithm(algorithm: Algorithm, groups: int, slots: int) -> Algorithm:
-    """Acts for rivals [E, J * M], each group and slot of which follows a policy of its own, [G, J, ...]."""
+    """Return an algorithm that acts for rivals [E, J * M], with one policy per group and slot, [G, J, ...]."""
 
     def act(policies: PolicyState, obs: Any, action_mask: Array, carry: Any, noise: Any) -> Decision:
         lead = action_mask.shape[:2]
@@ -104,7 +104,7 @@ def rival_algorithm(algorithm: Algorithm, groups: int, slots: int) -> Algorithm:
 
 
 def begin(rivals: Rivals, policy: PolicyState, play: Play, keys: Array) -> RivalState:
-    """Before the first decision: the policies [S, ...] of the learners are the only snapshots. `keys` [S]."""
+    """Return the state before the first decision: the learners' policies [S, ...] are the snapshots. `keys` [S]."""
     settings, seeds = rivals.settings, len(keys)
     zeros = jnp.zeros(seeds, jnp.int32)
     opponent = jnp.zeros((seeds, rivals.groups, rivals.sides.slots), jnp.int32)
@@ -142,36 +142,37 @@ def scheduled(
     iteration: Array,
     frozen: Mapping[str, Array] = NOTHING,
 ) -> tuple[dict[str, RivalState], Array]:
-    """What changes at the end of an iteration: whose turn it is, snapshots, opponents.
+    """Change learning teams, snapshots and opponents at the end of an iteration, where they are due.
 
     Args:
       states: with the ratings and ghost steps of the iteration.
       policies: of the learners, [S, ...].
-      steps: of the trainers, int32 [S].
-      iteration: uint32 [S], names the draws.
-      frozen: bool [S], behaviors whose steps stand still: their turns are over at once, if others learn.
+      steps: trainer steps, int32 [S].
+      iteration: uint32 [S], selects the random draws.
+      frozen: bool [S], behaviors whose steps do not advance: their turns end at once, if others learn.
 
     Returns:
       The states, and in which seeds the turn has changed, bool [S].
     """
-    sides = sum(of.sides.teams for of in rivals.values())
+    sides = sum(setup.sides.teams for setup in rivals.values())
     before = next(iter(states.values())).turn
     turn, changed, some_learn = before, {}, ~reduce(jnp.logical_and, frozen.values(), jnp.bool_(True))
-    for name, of in rivals.items():
-        over = steps[name] - states[name].changed > of.settings.team_change
-        over = (over | (frozen.get(name, False) & some_learn)) & of.sides.learning(before)
+    for name, setup in rivals.items():
+        over = steps[name] - states[name].changed > setup.settings.team_change
+        over = (over | (frozen.get(name, False) & some_learn)) & setup.sides.learning(before)
         changed[name] = jnp.where(over, steps[name], states[name].changed)
         turn = jnp.where(over, (turn + 1) % sides, turn)
     new = turn != before
-    after = {}
-    for name, of in rivals.items():
+    new_states = {}
+    for name, setup in rivals.items():
         state = states[name].replace(turn=turn, changed=changed[name])
-        after[name] = drawn(of, _snapped(of, state, policies[name], steps[name]), policies[name], new, iteration)
-    return after, new
+        state = _snapped(setup, state, policies[name], steps[name])
+        new_states[name] = drawn(setup, state, policies[name], new, iteration)
+    return new_states, new
 
 
 def _snapped(rivals: Rivals, state: RivalState, policy: PolicyState, step: Array) -> RivalState:
-    """A snapshot goes into the ring where it is due, with the rating of the learner."""
+    """Save the learner as a snapshot, with its rating, in seeds where that is due."""
     due = step - state.saved > rivals.settings.save_steps
     due = due & league.leads(len(due), rivals.size) if rivals.size > 1 else due
     state = state.replace(saved=jnp.where(due, step, state.saved))
@@ -179,7 +180,7 @@ def _snapped(rivals: Rivals, state: RivalState, policy: PolicyState, step: Array
 
 
 def _saved(rivals: Rivals, state: RivalState, due: Array, policy: PolicyState, rating: Array) -> RivalState:
-    """The policies [S, ...] go into the ring of the seeds where it is `due` [S], rated as `rating` [S]."""
+    """Put the policies [S, ...] into the pools of the seeds where `due` [S], rated as `rating` [S]."""
     window = rivals.settings.window
     at = jnp.where(due, state.saves % window, window)  # a row beyond the last is dropped
     place = jnp.where(due, state.saves % window, window + 1)
@@ -194,26 +195,26 @@ def _saved(rivals: Rivals, state: RivalState, due: Array, policy: PolicyState, r
 def joined(
     rivals: Rivals, state: RivalState, policy: PolicyState, step: Array, ready: Array
 ) -> tuple[RivalState, Array]:
-    """Exploiters that are done leave their policies to their main agents: the state, and which, bool [S].
+    """Put the policies of exploiters that are done into their main agents' pools; return which exploiters, bool [S].
 
-    `ready`: bool [S], whether a seed has learned from all that it has met.
+    `ready`: bool [S], whether a seed has learned from all its data.
     """
-    own = rivals.settings.league
-    if own is None:
+    options = rivals.settings.league
+    if options is None:
         return state, jnp.zeros_like(ready)
-    which, rating = league.due(own, state.league, step) & ready, state.rating[:, -1]
+    which, rating = league.due(options, state.league, step) & ready, state.rating[:, -1]
     for number in range(1, rivals.size):
-        now, of, rated = league.of_next((which, policy, rating), number)
-        state = _saved(rivals, state, now & league.leads(len(step), rivals.size), of, rated)
-    begins = league.of_main(rating, rivals.size) if own.begin == "main" else rivals.settings.initial_elo
+        now, exploiter, rated = league.of_next((which, policy, rating), number)
+        state = _saved(rivals, state, now & league.leads(len(step), rivals.size), exploiter, rated)
+    begins = league.of_main(rating, rivals.size) if options.begin == "main" else rivals.settings.initial_elo
     rated = state.rating.at[:, -1].set(jnp.where(which, begins, rating))
-    return state.replace(rating=rated, league=league.begun_anew(own, state.league, which, step)), which
+    return state.replace(rating=rated, league=league.begun_anew(options, state.league, which, step)), which
 
 
 def drawn(rivals: Rivals, state: RivalState, policy: PolicyState, new: Array, iteration: Array) -> RivalState:
-    """Every group draws its opponents where it is time: the newest policy, or one of the snapshots.
+    """Draw each group's opponents where that is due: the newest policy, or one of the snapshots.
 
-    Exploiters meet their newest main agent alone, which is rated in row 0 of theirs.
+    Exploiters only play against their newest main agent, whose rating is in their row 0.
     """
     settings, window = rivals.settings, rivals.settings.window
     due = new | (state.ghost - state.swapped > settings.swap_steps)
@@ -242,7 +243,7 @@ def drawn(rivals: Rivals, state: RivalState, policy: PolicyState, new: Array, it
 
 
 def _policies(pool: PolicyState, newest: PolicyState, numbers: Array, window: int) -> PolicyState:
-    """The policies [S, G, J, ...] of these numbers [S, G, J], of snapshots in the pool or LATEST."""
+    """Return the policies [S, G, J, ...] of these numbers [S, G, J], of snapshots in the pool or LATEST."""
 
     def of_seed(pool: PolicyState, newest: PolicyState, numbers: Array) -> PolicyState:
         return jax.tree.map(lambda rows, x: select(numbers != LATEST, rows[numbers % window], x), pool, newest)
@@ -251,7 +252,7 @@ def _policies(pool: PolicyState, newest: PolicyState, numbers: Array, window: in
 
 
 def _snapshot(settings: SelfPlaySettings, shape: tuple[int, ...], key: Array, filled: Array, met: Any) -> Array:
-    """Rows of one seed's snapshots, of which `filled` are there, int32 `shape`."""
+    """Draw rows of one seed's snapshots, of which there are `filled`, int32 `shape`."""
     if settings.opponent_sampling == "uniform":
         return jax.random.randint(key, shape, 0, filled)
     games, score = met.T
@@ -260,6 +261,6 @@ def _snapshot(settings: SelfPlaySettings, shape: tuple[int, ...], key: Array, fi
 
 
 def _put(pool: PolicyState, at: Array, policy: PolicyState) -> PolicyState:
-    """The pool with the policies in the rows `at` [S]; those beyond the last row are dropped."""
+    """Put the policies into the rows `at` [S] of the pool; rows beyond the last are dropped."""
     put = jax.vmap(lambda rows, at, x: rows.at[at].set(x, mode="drop"))
     return jax.tree.map(lambda rows, x: put(rows, at, x), pool, policy)

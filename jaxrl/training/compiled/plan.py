@@ -1,4 +1,4 @@
-"""What the compiled loop is bound to, and the functions that it is given as."""
+"""Types of the compiled loop: its functions, and the static arguments that they are bound to."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from jaxrl.training.compiled.state import IterationLog, JittedState, Report, Sce
 
 
 class JittedTrainer(NamedTuple):
-    """Two compiled functions and the sizes that they are compiled for, of one behavior.
+    """Compiled functions for one behavior, and the sizes that they are compiled for.
 
     init: (seeds, S whole numbers) → JittedState, a fresh start of every seed.
-    run:  (JittedState, count) → (JittedState, IterationLog), `count` iterations; the state given is used up.
-    place: (JittedState) → JittedState, a state from elsewhere (a checkpoint) put where `run` expects it.
+    run:  (JittedState, count) → (JittedState, IterationLog), `count` iterations; the state passed in is donated.
+    place: (JittedState) → JittedState, a state from elsewhere (a checkpoint) put on the devices that `run` expects.
     save: (JittedState, path, keep=0) → folder of the checkpoint, written below `path`; see `trainer_checkpoint.save`.
-    restore: (path) → JittedState, which goes on bit for bit where `save` was called; see `trainer_checkpoint.restore`.
+    restore: (path) → JittedState, which continues bit for bit after `save`; see `trainer_checkpoint.restore`.
     take: (JittedState, first, count) → JittedState of `count` of its seeds, from number `first` on.
-    put:  (JittedState, JittedState of some seeds, first) → JittedState, in which these are from number `first` on.
-    begin_anew: (JittedState, bool [S]) → JittedState, in which all episodes of these seeds are broken off and others
-      begin.
+    put:  (JittedState, JittedState of some seeds, first) → JittedState with these seeds from number `first` on.
+    begin_anew: (JittedState, bool [S]) → JittedState, in which all episodes of these seeds are broken off and begin
+      anew.
     """
 
     init: Callable[[Sequence[int]], JittedState]
@@ -47,17 +47,17 @@ class JittedTrainer(NamedTuple):
 
 
 class SceneTrainer(NamedTuple):
-    """As `JittedTrainer`, with a `SceneState`, a log for each behavior, and some numbers by behavior."""
+    """Like `JittedTrainer`, with a `SceneState`, a log for each behavior, and some numbers by behavior."""
 
-    init: Callable[..., SceneState]  # (seeds, parameters [S] of the environment = those that it was made with)
+    init: Callable[..., SceneState]  # (seeds, environment parameters [S]; default: those that it was made with)
     run: Callable[[SceneState, int], tuple[SceneState, dict[str, IterationLog]]]
     place: Callable[[SceneState], SceneState]
     take: Callable[[SceneState, int, int], SceneState]
     put: Callable[[SceneState, SceneState, int], SceneState]
     begin_anew: Callable[[SceneState, np.ndarray], SceneState]
-    read: Callable[[Any], Any]  # arrays of it, which may lie on other hosts too → as numpy arrays; every host asks
-    here: Callable[[SceneState], SceneState]  # as arrays of this process alone, where there are other hosts; each asks
-    report: Callable[..., dict[str, Report]]  # (SceneState, logs = {}) → by behavior all that is read between chunks
+    read: Callable[[Any], Any]  # arrays, perhaps spread over hosts → numpy arrays; every host calls it
+    here: Callable[[SceneState], SceneState]  # state spread over hosts → arrays of this process; every host calls it
+    report: Callable[..., dict[str, Report]]  # (SceneState, logs = {}) → values that are read between chunks
     seeds: int
     areas: int
     steps: int
@@ -70,39 +70,39 @@ class SceneTrainer(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """What one behavior's learning is bound to."""
+    """Static arguments of one behavior's learning."""
 
     env: Sizes
     algorithm: Algorithm
     time_horizon: int
     max_steps: int  # agent steps after which a seed learns no more
     values: Mapping[str, Any] = {}  # settings in which seeds differ, float [S] by dotted key
-    newest: int = 0  # episodes of each rollout that are told one by one, at most
+    newest: int = 0  # largest number of episodes of each rollout that are reported one by one
     every: int = 1  # iterations from one update to the next
-    alone: bool = True  # no other behavior goes on to learn once this one is done
-    by_turns: bool = False  # there are iterations in which nothing is met, because another behavior learns
+    alone: bool = True  # no other behavior still learns once this one is done
+    by_turns: bool = False  # some iterations bring no data, because another behavior learns
 
 
 class Plan(NamedTuple):
-    """What an iteration is bound to."""
+    """Static arguments of an iteration."""
 
     scene: JaxScene
     learners: Mapping[str, Learner]  # by behavior, in the order of the scene
     parameters: Mapping[str, Any]  # of the environment at the start: numbers, arrays [S] or distributions [S]
     areas: int  # E
     steps: int  # T
-    rivals: Mapping[str, Rivals] = {}  # by behavior that learns by self-play
-    teams: Mapping[str, TeamAlgorithm] = {}  # by name: behaviors that learn together
+    rivals: Mapping[str, Rivals] = {}  # by behavior with self-play
+    teams: Mapping[str, TeamAlgorithm] = {}  # by name: teams of several behaviors
 
     @property
     def together(self) -> list[tuple[dict[str, Learner], TeamAlgorithm | None]]:
-        """The behaviors that learn with each other, most of them each for itself."""
+        """Groups of behaviors that learn together, with their team algorithm; None for a behavior without a team."""
         mates = {name: team for team in self.teams.values() for name in team.kinds}
         alone = [({name: learner}, None) for name, learner in self.learners.items() if name not in mates]
         return [*alone, *(({name: self.learners[name] for name in team.kinds}, team) for team in self.teams.values())]
 
     @property
     def algorithms(self) -> dict[str, Algorithm]:
-        """By behavior, of those too that act as rivals."""
+        """Algorithms by behavior, including those that act as rivals."""
         learners = {name: learner.algorithm for name, learner in self.learners.items()}
-        return learners | {rivals_of(name): of.algorithm for name, of in self.rivals.items()}
+        return learners | {rivals_of(name): rivals.algorithm for name, rivals in self.rivals.items()}

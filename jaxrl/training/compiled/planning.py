@@ -1,4 +1,4 @@
-"""What a compiled loop is bound to: checks, lengths of rollouts, learners and rivals."""
+"""Make the plan of a compiled loop: checks, lengths of rollouts, learners and rivals."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from jaxrl.training.compiled.plan import Learner, Plan
 from jaxrl.training.memory import check_store
 
 _DRAWN = 256
-"""Episodes that tell how many agents of each of several behaviors there are."""
+"""Number of episodes over which the agents of several behaviors are counted."""
 
 _PIECES, _CLOSE = 8, 0.05
-"""A rollout is cut into at most so many pieces; and how far its length may be from the one that was asked for."""
+"""Largest number of pieces of a rollout, and largest relative deviation of its length from the requested one."""
 
 
 def plan_of(
@@ -39,25 +39,24 @@ def plan_of(
     values: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
     newest: Mapping[str, int] | None = None,
 ) -> Plan:
-    """What an iteration of `make_scene_trainer` is bound to.
-
-    Raises SettingsError and JaxEnvError.
-    """
+    """Make the static arguments of `make_scene_trainer`'s iteration. Raises SettingsError and JaxEnvError."""
     original, differing = scene_of(env), values or {}
     check_jax_env(env)
     sides = check_sides(original, algorithms, settings, seeds)
     scene = contest(original, sides) if sides else original
     teams = check_teams(scene, algorithms, settings, differing)
-    algorithms = {**algorithms, **{name: of for team in teams.values() for name, of in team.kinds.items()}}
+    algorithms = dict(algorithms)
+    for team in teams.values():
+        algorithms |= team.kinds
     scene = with_teams(scene, teams)
     trained = [part for part in scene.parts if part.name in settings]
     for part in trained:
         check_trainer(part.name, settings[part.name])
         check_places(part.name, algorithms[part.name].places, part.members)
-        given = algorithms[part.name], differing.get(part.name, {})
-        check_values(given[0], settings[part.name], seeds, given[1])
-        check_acting(part, *given)
-        check_store(part.name, given[0], settings[part.name], seeds)
+        algorithm, by_seed = algorithms[part.name], differing.get(part.name, {})
+        check_values(algorithm, settings[part.name], seeds, by_seed)
+        check_acting(part, algorithm, by_seed)
+        check_store(part.name, algorithm, settings[part.name], seeds)
     usual = {**scene.parameters, **(parameters or {})}
     agents = {
         name: count / (sides[name].teams if name in sides else 1)
@@ -66,8 +65,8 @@ def plan_of(
     lengths, mates = {}, {name: list(team.kinds) for team in teams.values() for name in team.kinds}
     for name in agents:
         count = sum(agents[mate] for mate in mates.get(name, [name]))
-        each = 1.0 if settings[name].count_by == "env_steps" else count
-        lengths[name] = math.ceil(algorithms[name].collect_size / (areas * each))
+        per_step = 1.0 if settings[name].count_by == "env_steps" else count
+        lengths[name] = math.ceil(algorithms[name].collect_size / (areas * per_step))
     steps, every = pieces(lengths)
     learners = {}
     for part in trained:
@@ -84,20 +83,20 @@ def plan_of(
             by_turns=name in sides and len(sides) > 1,
         )
     rivals, groups = {}, groups_of(areas)
-    for name, of in sides.items():
-        acts = rival_algorithm(algorithms[name], groups, of.slots)
-        own = settings[name].self_play
-        assert own is not None
-        rivals[name] = Rivals(scene.part(rivals_of(name)), acts, of, groups, own)
+    for name, side in sides.items():
+        acts = rival_algorithm(algorithms[name], groups, side.slots)
+        game = settings[name].self_play
+        assert game is not None
+        rivals[name] = Rivals(scene.part(rivals_of(name)), acts, side, groups, game)
     return Plan(scene, learners, usual, areas, steps, rivals, teams)
 
 
 def agents_at_start(
     env: JaxEnv | JaxScene, parameters: Mapping[str, float | Sequence[float] | Distribution]
 ) -> dict[str, float]:
-    """By behavior, how many agents an episode begins with, for the first seed; 1 if there are none.
+    """Count the agents of each behavior at the beginning of the first seed's episodes; 1 if there are none.
 
-    Of one behavior in an episode drawn from key 0. Of several, which may be absent from an episode, the mean over some.
+    With one behavior, count one episode drawn from key 0; with several, which an episode may lack, the mean over many.
     """
     scene, values, key = scene_of(env), of_first_seed(parameters), jax.random.key(0)
     keys = key[None] if len(scene.parts) == 1 else jax.random.split(key, _DRAWN)
@@ -106,7 +105,7 @@ def agents_at_start(
 
 
 def pieces(lengths: Mapping[str, int]) -> tuple[int, dict[str, int]]:
-    """T, and by behavior how many times T its rollout has: as few as leave each within 5 % of its length."""
+    """Return T, and each behavior's rollout length in multiples of T: as few as keep each within 5 % of its length."""
     shortest, best = min(lengths.values()), None
     for count in range(1, _PIECES + 1):
         steps = math.ceil(shortest / count)

@@ -1,4 +1,4 @@
-"""Where behaviors stand in the areas, and what T decisions bring. The letters are those of `iteration.py`."""
+"""State of behaviors in their areas, and the record of T decisions. The letters are those of `iteration.py`."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from jaxrl.types import Action
 
 
 class EpisodeSums(NamedTuple):
-    """What the episodes under way have brought so far."""
+    """Sums over the running episodes so far."""
 
     reward: Array  # float32 [S, E, A], own reward of each agent
     length: Array  # int32 [S, E, A], decisions that were followed by another, as ML-Agents counts
-    group_reward: Array  # float32 [S, E, K], of each of the K teams, by whomever it was received
+    group_reward: Array  # float32 [S, E, K], of each of the K teams, whichever member received it
     received: Array  # float32 [S, E, A], group reward of each agent
     mates_reward: Array  # float32 [S, E, A], own rewards of the others of its team while it lived
 
 
 class Made(NamedTuple):
-    """What was known when decisions were made; fields as in `Transitions`. Leading axes [S, E, A]."""
+    """Decisions with their inputs; fields as in `Transitions`. Leading axes [S, E, A]."""
 
     obs: tuple[Array, ...]
     action_mask: Array
@@ -41,54 +41,54 @@ class Made(NamedTuple):
 
 
 class Open(NamedTuple):
-    """Of decisions whose members pause."""
+    """Decisions that are open because their member is paused."""
 
-    waits: Array  # bool [S, E, A]; everything else is valid there
-    reward: Array  # float32 [S, E, A], what came of the decision so far: own reward
+    waits: Array  # bool [S, E, A], whether there is one; the other fields are valid only there
+    reward: Array  # float32 [S, E, A], individual reward of the decision so far
     group_reward: Array  # float32 [S, E, A]
     mates_reward: Array  # float32 [S, E, A]
-    action: Any  # `Action` [S, E, A, *], where there are memories, which follow what everybody is doing; else ()
+    action: Any  # `Action` [S, E, A, *] if there is memory, which reads the actions of all members; else ()
 
 
 class Play(NamedTuple):
     """One behavior in the areas, between two decisions."""
 
-    areas: Any  # `Areas` [S, E], where a state is that of one behavior alone; else (), they are everybody's
+    areas: Any  # `Areas` [S, E] in a state of a single behavior; else (), the areas are shared
     view: TeamView  # [S, E, A, ...]
     sums: EpisodeSums
-    carry: Any  # what the members remember, a pytree of arrays [S, E, A, *]; () without memory
+    carry: Any  # members' memory, a pytree of arrays [S, E, A, *]; () without memory
     open: Open
-    connectors: Any = ()  # what the connectors remember of them, likewise; () without connectors
-    made: Any = ()  # `Made` of open decisions that were made before the newest update; () where nobody learns
+    connectors: Any = ()  # connectors' memory of the members, likewise; () without connectors
+    made: Any = ()  # `Made` of pending decisions from before the newest update; () without learning
 
 
 class Transitions(NamedTuple):
-    """T decisions and what came of them. Leading axes [T, S, E, A]."""
+    """T decisions with their outcomes. Leading axes [T, S, E, A]."""
 
-    obs: tuple[Array, ...]  # as the policies saw them, in the sensor's dtype [..., *shape]; behind the connectors
+    obs: tuple[Array, ...]  # as the policies saw them, after the connectors, in the sensor's dtype [..., *shape]
     action_mask: Array  # bool [..., M]
     action: Action  # raw samples, [..., C] and [..., D]
-    extras: dict[str, Array]  # float32 [..., *shape], what the algorithm noted
+    extras: dict[str, Array]  # float32 [..., *shape], the algorithm's notes
     carry: Any  # memory before the decision, a pytree of arrays [..., *]
     last_carry: Any  # memory after it; empty unless the environment truncates
     begin: Array  # bool, the first decision of an episode
     alive: Array  # bool, the member decided
-    waits: Array  # bool, it pauses: its decision of an earlier step is still open
-    arrived: Array  # bool, what came of its open decision is known: it decides again after this step, or has ended
-    reward: Array  # float32, where arrived: what came of the decision, as the connectors leave it; else 0
-    mates_reward: Array  # float32, likewise: own rewards of its team's others that arrived meanwhile
+    waits: Array  # bool, the member is paused: its decision of an earlier step is still pending
+    arrived: Array  # bool, its decision's outcome is complete: it decides again after this step, or has ended
+    reward: Array  # float32, where arrived: the decision's reward, as the connectors return it; else 0
+    mates_reward: Array  # float32, likewise: own rewards of its mates that arrived meanwhile
     group_reward: Array  # float32, likewise
     terminated: Array  # bool
     truncated: Array  # bool
-    stays: Array  # bool, lives on after the step, deciding or pausing; nobody where the episode is over
-    last_obs: tuple[Array, ...]  # what the members saw after the step; empty unless the environment truncates
+    stays: Array  # bool, lives on after the step, deciding or pausing; False for all if the episode is over
+    last_obs: tuple[Array, ...]  # members' observations after the step; empty unless the environment truncates
     sums: EpisodeSums  # with this step's rewards, as the environment gave them
     over: Array  # bool [T, S, E]
     stats: dict[str, Array]  # float32 [T, S, E], valid where over
 
 
 World = tuple[Areas, dict[str, Play]]
-"""E areas of each seed [S, E], and what is known of each behavior there."""
+"""E areas of each seed [S, E], and the play of each behavior in them."""
 
 
 def start_play(
@@ -106,23 +106,23 @@ def start_play(
 def start_anew(
     scene: JaxScene, algorithms: Mapping[str, Algorithm], world: World, which: Array, parameters: Mapping[str, Value]
 ) -> World:
-    """Begin another episode in all areas of the seeds of which `which` [S] is True; the rest as in `start_play`."""
+    """Begin a new episode in all areas of the seeds where `which` [S] is True; other arguments as in `start_play`."""
     areas, plays = world
     count, seeds = areas.clock.shape[1], len(which)
     values = jax.tree.map(lambda x: jnp.repeat(x, count, axis=0), parameters)
     moved, views = split(begin_areas_anew(scene, join(areas), values), seeds)
     state = jax.tree.map(partial(select, which), moved.state, areas.state)
-    after = {}
+    new_plays = {}
     for name, play in plays.items():
         fresh = begin_play(scene.part(name), algorithms[name], views[name])
-        held = ("view", "sums", "carry", "open", "connectors")
-        new, old = ({field: getattr(of, field) for field in held} for of in (fresh, play))
-        after[name] = play._replace(**jax.tree.map(partial(select, which), new, old))
-    return areas._replace(state=state), after
+        fields = ("view", "sums", "carry", "open", "connectors")
+        new, old = ({field: getattr(item, field) for field in fields} for item in (fresh, play))
+        new_plays[name] = play._replace(**jax.tree.map(partial(select, which), new, old))
+    return areas._replace(state=state), new_plays
 
 
 def begin_play(env: Sizes, algorithm: Algorithm, view: TeamView) -> Play:
-    """Before the first decision of everybody in `view` [S, E, A]; nothing was earned yet."""
+    """Return the play before the first decision of all members in `view` [S, E, A], without rewards yet."""
     lead = view.alive.shape
     sums = EpisodeSums(
         reward=jnp.zeros(lead, jnp.float32),
@@ -143,25 +143,25 @@ def begin_play(env: Sizes, algorithm: Algorithm, view: TeamView) -> Play:
 
 
 def begins(play: Play) -> Array:
-    """bool [S, E, A]: members whose next decision is the first of an episode."""
+    """Return which members' next decision is the first of an episode, bool [S, E, A]."""
     return play.view.alive & (play.sums.length == 0)
 
 
 def remembered(play: Play) -> Any:
-    """What members remember before their next decision: nothing where an episode begins. A pytree of [S, E, A, *]."""
+    """Return members' memory before their next decision, a pytree of [S, E, A, *]; zeros where an episode begins."""
     return jax.tree.map(lambda x: select(begins(play), jnp.zeros_like(x), x), play.carry)
 
 
 def by_team(env: Sizes, x: Array) -> Array:
-    """[..., A] → [..., K, A / K], members by team."""
+    """Reshape members [..., A] by team, to [..., K, A / K]."""
     return x.reshape(*x.shape[:-1], env.teams, env.members)
 
 
 def join(x: Any) -> Any:
-    """[S, E, ...] → [S·E, ...] for every array of a pytree."""
+    """Reshape every array of a pytree from [S, E, ...] to [S·E, ...]."""
     return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:]), x)
 
 
 def split(x: Any, seeds: int) -> Any:
-    """[S·E, ...] → [S, E, ...]."""
+    """Reshape every array of a pytree from [S·E, ...] to [S, E, ...]."""
     return jax.tree.map(lambda a: a.reshape(seeds, a.shape[0] // seeds, *a.shape[1:]), x)

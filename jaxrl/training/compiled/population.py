@@ -1,10 +1,9 @@
 """Population based training (Jaderberg et al. 2017, arXiv 1711.09846): members of one program learn from each other.
 
-Every `every` trainer steps the members of the worst quarter are given the learner of a member of the best quarter,
-networks and optimizer, and its settings, each changed a little: times 0.8 or 1.25 within its space, or with probability
-1/4 drawn anew. Environments go on where they are; what their agents remember is forgotten, for no other network than
-the old one can read it. Until it has episodes of its own, such a member is judged by those of the one it learned from.
-Who learned from whom stands in `population.csv`.
+Every `every` trainer steps the members of the worst quarter get networks, optimizer and settings of a member of the
+best quarter, each setting changed a little: times 0.8 or 1.25 within its space, or with probability 1/4 drawn anew.
+Environments go on, but their agents' memory is reset, because only the old network can read it. Until it has its own
+episodes, such a member is judged by its parent's. `population.csv` records every member's parents.
 """
 
 from __future__ import annotations
@@ -43,53 +42,54 @@ from jaxrl.training.interrupt import Interrupt
 log = logging.getLogger(__name__)
 
 SHARE = 4
-"""One member in SHARE is replaced, by a copy of one of as many."""
+"""One member in SHARE is replaced by a copy, and one in SHARE is copied from."""
 FACTORS = (0.8, 1.25)
 DRAWN_ANEW = 0.25
-_LARGEST = 2**28  # bytes of the table
+_LARGEST = 2**28  # bytes; largest table that is read
 
 
 class Generation(NamedTuple):
-    """What a population does at one of its looks at itself."""
+    """Parents and settings of the next generation of a population."""
 
-    parents: np.ndarray  # int [S], by member whose learner it goes on with; itself for most
+    parents: np.ndarray  # int [S], for each member the member whose learner it continues with; itself for most
     values: dict[str, np.ndarray]  # float32 [S], by key
 
 
 def next_generation(
     scores: np.ndarray, values: Mapping[str, np.ndarray], spaces: Mapping[str, Space], rng: np.random.Generator
 ) -> Generation:
-    """Who goes on with whose learner, and with which settings.
+    """Choose each member's parent and settings in the next generation.
 
     Args:
-      scores: float [S], higher is better; NaN is worst, and nobody learns from it. One at least is finite. Who is as
-        good as the worst of those to learn from learns from nobody.
-      values: float [S], by key what each member has.
+      scores: float [S], higher is better; NaN is worst, and never a parent. At least one is finite. A member as good as
+        the worst parent keeps its learner.
+      values: float [S] by key, each member's present settings.
     """
     count = max(len(scores) // SHARE, 1)
     order = np.argsort(np.where(np.isnan(scores), -np.inf, scores), kind="stable")
     winners = [winner for winner in order[len(scores) - count :] if np.isfinite(scores[winner])]
     losers = [loser for loser in order[:count] if not scores[loser] >= scores[winners[0]]]
-    parents, after = np.arange(len(scores)), {key: np.array(of, np.float32) for key, of in values.items()}
+    parents = np.arange(len(scores))
+    new_values = {key: np.array(numbers, np.float32) for key, numbers in values.items()}
     for loser in losers:
         parents[loser] = rng.choice(winners)
         for key, space in spaces.items():
             before = float(values[key][parents[loser]])
-            after[key][loser] = _drawn(space, rng) if rng.random() < DRAWN_ANEW else _changed(before, space, rng)
-    return Generation(parents, after)
+            new_values[key][loser] = _drawn(space, rng) if rng.random() < DRAWN_ANEW else _changed(before, space, rng)
+    return Generation(parents, new_values)
 
 
 def first_generation(
     spaces: Mapping[str, Space], members: int, rng: np.random.Generator
 ) -> dict[str, tuple[float, ...]]:
-    """By key a value for each member, drawn from its space."""
+    """Draw a value for each member from each key's space."""
     return {key: tuple(_drawn(space, rng) for _ in range(members)) for key, space in spaces.items()}
 
 
 def train_population(
     settings: RunSettings, spaces: Mapping[str, Space], every: int, console: Console, interrupt: Interrupt
 ) -> None:
-    """One run whose seeds are the members of a population. Ends and raises as `trainer.train`."""
+    """Train one run whose seeds are the members of a population. Ends and raises as `run.train`."""
     options = settings.env_settings
     env = environment_in(options)
     refuse_curricula(settings, "members of a population")
@@ -122,7 +122,7 @@ def _refuse_self_play(settings: RunSettings) -> None:
 
 
 class PopulationLoop(JittedLoop):
-    """The loop over one run, whose seeds are the members."""
+    """Loop over one run whose seeds are the members."""
 
     def __init__(
         self,
@@ -132,53 +132,53 @@ class PopulationLoop(JittedLoop):
         every: int,
         seed: int,
     ) -> None:
-        """`loop`: as of any. `targets`: by searched key the (behavior, setting)s that it stands for."""
+        """Make the loop. `loop`: arguments of `JittedLoop`. `targets`: by searched key its (behavior, setting)s."""
         super().__init__(*loop)
         self.spaces, self.targets, self.every, self.seed = spaces, targets, every, seed
         (self.members,) = self.runs
 
     def room(self) -> int:
-        """Iterations that pass the next generation with their last one at most."""
+        """Compute how many iterations can run until, at the earliest, the next generation is due."""
         left = self.every - self.members.step % self.every
         return max(min(super().room(), *(left // part.largest for part in self.members.parts)), 1)
 
     def look(self, state: SceneState, reports: Mapping[str, Report]) -> SceneState:
-        """As in any loop; then the population looks at itself if it is time."""
+        """Book the progress as `JittedLoop`, then make the next generation if it is due."""
         before = self.members.step
         state = super().look(state, reports)
         label = crossed_multiple(before, self.members.step - before, self.every)
         return state if label is None or self.members.over else self.evolved(state, reports, label)
 
     def evolved(self, state: SceneState, reports: Mapping[str, Report], step: int) -> SceneState:
-        """The state of the next generation: a member goes on with all learners of another."""
+        """Return the state of the next generation: a member gets all learners of its parent."""
         parts = self.members.parts
         scores = np.mean([part.recorder.statistics.recent_reward() for part in parts], axis=0)
         if np.isnan(scores).all():
             return state  # no episode has ended yet
-        now = {key: reports[name].values[of] for key, ((name, of), *_) in self.targets.items()}
+        now = {key: reports[name].values[setting] for key, ((name, setting), *_) in self.targets.items()}
         found = next_generation(scores, now, self.spaces, np.random.default_rng([self.seed, step]))
         values = {target: found.values[key] for key, targets in self.targets.items() for target in targets}
-        after = {}
+        new_parts = {}
         for name, part in state.parts.items():
             train = jax.tree.map(lambda x: x[found.parents], part.train)
-            after[name] = part.replace(
-                train=train.replace(key=part.train.key),  # each goes on with its own draws
+            new_parts[name] = part.replace(
+                train=train.replace(key=part.train.key),  # each member keeps its own random draws
                 play=forgotten(part.play, found.parents != np.arange(len(scores))),
                 frozen=part.frozen[found.parents],
                 values={key: jnp.asarray(values[name, key]) for key in part.values},
                 recent=inherited(part.recent, found.parents),
             )
-        for part in parts:  # who is not frozen tells what it does again
+        for part in parts:  # members that are no longer frozen report statistics again
             part.recorder.statistics.frozen &= reports[part.name].frozen[found.parents]
         self._tell(step, scores, found)
-        return self.trainer.place(state.replace(parts=after))
+        return self.trainer.place(state.replace(parts=new_parts))
 
     def _tell(self, step: int, scores: np.ndarray, found: Generation) -> None:
         recorder = self.members.recorder
         seeds, path = recorder.subject.seeds, recorder.folder.path / POPULATION
         rows = [
             {"step": step, "member": seed, "parent": seeds[parent], "score": float(scores[i])}
-            | {key: float(of[i]) for key, of in found.values.items()}
+            | {key: float(numbers[i]) for key, numbers in found.values.items()}
             for i, (seed, parent) in enumerate(zip(seeds, found.parents, strict=True))
         ]
         copies = ", ".join(f"{row['member']} from {row['parent']}" for row in rows if row["member"] != row["parent"])
@@ -187,13 +187,13 @@ class PopulationLoop(JittedLoop):
 
 
 def forgotten(play: Play, which: np.ndarray) -> Play:
-    """The areas, whose members remember nothing in the seeds of which `which` [S] is True: it is another network's."""
+    """Reset members' memory in the seeds where `which` [S] is True, because it is another network's."""
     carry = jax.tree.map(lambda x: jnp.where(trailing(which, x), 0.0, x), play.carry)
     return play._replace(carry=carry)
 
 
 def _append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add a generation. A run that was resumed before it, or begun anew, has written it already: then in its place."""
+    """Append a generation to the table; rows of its step and later ones, from before a resume, are replaced."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\r\n")
     writer.writeheader()

@@ -1,6 +1,6 @@
-"""Ratings of the compiled loop: which games have ended, who has won them, and what that changes.
+"""Ratings of the compiled loop: find the games that have ended and their results, and change the ratings.
 
-Ratings are Elo's with K = 1, of each pair of sides. Games that end with the same decision are rated by the ratings
+Ratings are Elo's with K = 1, for each pair of sides. Games that end with the same decision are rated by the ratings
 before it. The letters are those of `opponents.py`.
 """
 
@@ -26,7 +26,7 @@ class RivalSteps(NamedTuple):
     """Decisions of rivals and ends of their games. Leading axes [T, S]."""
 
     decisions: Array  # int32, of all members
-    pay: Array  # float32 [..., E, J, M], what decides about the games of members; NaN where none ends
+    pay: Array  # float32 [..., E, J, M], rewards that decide the games of members; NaN where none ends
 
 
 class Rated(NamedTuple):
@@ -34,30 +34,30 @@ class Rated(NamedTuple):
 
     rating: dict[str, Array]  # float32 [S, W + 1]
     met: dict[str, Any]  # as in `RivalState`
-    elo: dict[str, Moments]  # of the learner's rating after each game that was rated, float32 [S]
-    decided: dict[str, Moments]  # of whether each of these games had winners or losers, 1 or 0
-    games: dict[str, Array]  # float32 [S, 2], games of the learner, one for each member, and what it scored
+    elo: dict[str, Moments]  # of the learner's rating after each rated game, float32 [S]
+    decided: dict[str, Moments]  # of 1 for each of these games with winners or losers, else 0
+    games: dict[str, Array]  # float32 [S, 2], games of the learner, one for each member, and its score
 
 
 class _Games(NamedTuple):
     """Games of a learner that end. Leading axes [T, S, E, M]."""
 
     ends: Array  # bool, a game ends for this member
-    results: tuple[Array, ...]  # float32, against each side, its own too, or all: 1 win, 1/2 draw, 0 loss
+    results: tuple[Array, ...]  # float32, against each side, its own too, or one for all: 1 win, 1/2 draw, 0 loss
 
 
 class _Side(NamedTuple):
-    """One side of a game, as the learner of another side meets it."""
+    """One side of a game, as opponent of the learner of another side."""
 
     name: str  # its behavior
-    row: Array  # int32 [S, E], of its opponent in the ratings of that behavior
-    known: Array  # bool [S, E], that opponent is a snapshot which is still in the pool
-    learns: Array  # bool [S, 1], it is the learner's own
-    pay: Array  # float32 [T, S, E, M], as in `RivalSteps`; NaN of the learner's own
+    row: Array  # int32 [S, E], its opponent's row in the ratings of that behavior
+    known: Array  # bool [S, E], whether that opponent is a snapshot that is still in the pool
+    learns: Array  # bool [S, 1], whether it is the learner's own side
+    pay: Array  # float32 [T, S, E, M], as in `RivalSteps`; NaN for the learner's own side
 
 
 def steps_of_rivals(rivals: Rivals, steps: Transitions) -> RivalSteps:
-    """Return what self-play needs of decisions of rivals [..., E, J * M]."""
+    """Reduce decisions of rivals [..., E, J * M] to the numbers that self-play needs."""
     return RivalSteps(steps.alive.sum((-2, -1), dtype=jnp.int32), _pay(rivals, steps, rivals.part))
 
 
@@ -69,13 +69,13 @@ def expected(rating: Array, opponent: Array) -> Array:
 def rated(rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], steps: Mapping[str, Any]) -> Rated:
     """Rate the games that end in `steps`: `Transitions` [T, S, E, M] of learners, `RivalSteps` of rivals.
 
-    A member that ends for good with its whole team tells the result of a game against each other side, whose opponent
-    loses what the learner gains. Against one side the sign of what the member was paid decides, as in ML-Agents; of
-    several each is compared with the learner where its game ends too. Against the newest policy of one's own behavior
-    both ratings are one number, which stays.
+    A member that terminates with its whole team has one game against each other side, whose opponent loses what the
+    learner gains. Against one side the sign of the member's reward decides, as in ML-Agents; of several, each is
+    compared with the learner where its game ends too. Against the newest policy of the same behavior both ratings are
+    one number, which does not change.
     """
     sides = _sides(rivals, states, steps)
-    pays = {name: _pay(each, steps[name]) for name, each in rivals.items()}
+    pays = {name: _pay(setup, steps[name]) for name, setup in rivals.items()}
     games = {name: _games(pay, sides) for name, pay in pays.items()}
 
     def rate(carry: tuple[Any, Any], games: dict[str, _Games]) -> tuple[Any, Any]:
@@ -101,27 +101,27 @@ def rated(rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], steps:
 
 
 def _pay(rivals: Rivals, steps: Transitions, teams: Sizes | None = None) -> Array:
-    """Return what decides about the games of members, float32 [..., M]; NaN where none ends.
+    """Return the rewards that decide the games of members, float32 [..., M]; NaN where none ends.
 
-    `teams`: of rivals, whose members stand by team then, [..., J, M]; else all members are one team.
+    `teams`: sizes of rivals, whose result is by team, [..., J, M]; None: all members are one team.
     """
     last = steps.reward + steps.group_reward
     pay = steps.sums.reward + steps.sums.received if rivals.settings.result == "return" else last
     arrays = pay, steps.terminated, steps.stays | steps.truncated
     pay, terminated, goes_on = arrays if teams is None else (by_team(teams, x) for x in arrays)
-    # A reward that is not finite decides nothing: a fault of one behavior shall not reach the ratings of others.
+    # A reward that is not finite decides nothing: a fault of one behavior must not reach the ratings of others.
     return jnp.where(terminated & ~goes_on.any(-1, keepdims=True) & jnp.isfinite(pay), pay, jnp.nan)
 
 
 def _sides(rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], steps: Mapping[str, Any]) -> list[_Side]:
     """Return all sides, in order."""
     sides = []
-    for name, each in rivals.items():
+    for name, setup in rivals.items():
         state, pay = states[name], steps[rivals_of(name)].pay
-        numbers = jnp.repeat(state.opponent, pay.shape[2] // each.groups, axis=1)  # [S, E, J]
-        window, saves = each.settings.window, state.saves[:, None]
-        for side in range(each.sides.first, each.sides.first + each.sides.teams):
-            slot, learns = each.sides.slot(state.turn, side), (state.turn == side)[:, None]
+        numbers = jnp.repeat(state.opponent, pay.shape[2] // setup.groups, axis=1)  # [S, E, J]
+        window, saves = setup.settings.window, state.saves[:, None]
+        for side in range(setup.sides.first, setup.sides.first + setup.sides.teams):
+            slot, learns = setup.sides.slot(state.turn, side), (state.turn == side)[:, None]
             number = jnp.take_along_axis(numbers, slot[:, None, None], axis=2)[..., 0]
             row = jnp.where(number == LATEST, window, number % window)
             known = (number != LATEST) & (number >= saves - window)
@@ -131,7 +131,7 @@ def _sides(rivals: Mapping[str, Rivals], states: Mapping[str, RivalState], steps
 
 
 def _games(pay: Array, sides: list[_Side]) -> _Games:
-    """Return the games of a learner that was paid `pay` [T, S, E, M], with results as in `self_play.rating`."""
+    """Return the games of a learner with deciding rewards `pay` [T, S, E, M]; results as in `self_play.rating`."""
     sign = 0.5 * (1.0 + jnp.sign(pay))
     if len(sides) == 2:
         return _Games(~jnp.isnan(pay), (sign,))
@@ -151,7 +151,7 @@ def _by_side(sides: list[_Side], games: _Games) -> list[tuple[_Side, Array]]:
 
 
 def _moved(sides: list[_Side], rating: Mapping[str, Array], name: str, games: _Games) -> dict[str, Array]:
-    """Return the ratings by games [S, E, M]: other sides' opponents have lost what the learner `name` has gained."""
+    """Return the ratings after games [S, E, M]: other sides' opponents lose what the learner `name` gains."""
     learner, new = rating[name][:, -1:], dict(rating)
     gained = jnp.zeros_like(sides[0].row, jnp.float32)
     for side, result in _by_side(sides, games):
@@ -186,7 +186,7 @@ def _booked(sides: list[_Side], met: Mapping[str, Any], games: _Games) -> dict[s
 
 
 def _scores(games: _Games, sides: list[_Side]) -> Array:
-    """Count games [T, S, E, M], and what the learner scored in them, the mean over the other sides: float32 [S, 2]."""
+    """Count games [T, S, E, M], and sum the learner's scores, each the mean over the other sides: float32 [S, 2]."""
     score = jnp.zeros_like(games.results[0])
     for side, result in _by_side(sides, games):
         score = score + jnp.where(side.learns[..., None], 0.0, result) / (len(sides) - 1)
@@ -195,7 +195,7 @@ def _scores(games: _Games, sides: list[_Side]) -> Array:
 
 
 def _decided(pay: Array, sides: list[_Side]) -> Moments:
-    """Return whether games of a learner that was paid `pay` have winners or losers, as `rating.is_decided` says."""
+    """Compute moments of whether games with rewards `pay` have winners or losers, by `rating.is_decided`."""
     compared = jnp.sign if len(sides) == 2 else lambda x: x
     others = jnp.concatenate([jnp.broadcast_to(x.pay, (*pay.shape[:3], x.pay.shape[-1])) for x in sides], -1)
     known = ~jnp.isnan(others)[..., None, :]
@@ -207,7 +207,7 @@ def _decided(pay: Array, sides: list[_Side]) -> Moments:
 
 
 def _weighted(values: Array, weights: Array) -> Moments:
-    """Return moments of numbers [T, S] that count `weights` times each."""
+    """Compute moments of numbers [T, S] that count `weights` times each."""
     count = weights.sum(0)
     mean = (values * weights).sum(0) / jnp.maximum(count, 1.0)
     return Moments(count, jnp.where(count > 0, mean, 0.0), (jnp.square(values - mean) * weights).sum(0))

@@ -1,8 +1,7 @@
-"""What the learners of a compiled run are worth lately: mean returns of about their last 100 episodes, by seed.
+"""Recent returns of the learners of a compiled run: means over about their last 100 episodes, by seed.
 
-Where lessons are judged by them, the newest episodes of an iteration also one by one. All of it is counted inside the
-program, iteration by iteration. So it depends neither on how many iterations the host lets pass between two looks,
-which is a matter of speed, nor on other seeds.
+If lessons are judged by them, also the newest episodes of an iteration one by one. All is counted inside the program,
+iteration by iteration. So it depends neither on the length of chunks, which varies with speed, nor on other seeds.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from jaxrl.training.compiled.stacking import EpisodeFigures, Moments
 
 
 class Tally(NamedTuple):
-    """Some episodes in the order of their ends: the newest ones, and RECENT_EPISODES or more before them, or none."""
+    """Sums over the newest episodes by time of end, and over RECENT_EPISODES or more before them, or none."""
 
     newer_count: Any  # float32 [S], below RECENT_EPISODES after an iteration
     newer_total: Any  # float32 [S], sum of their returns
@@ -28,7 +27,7 @@ class Tally(NamedTuple):
     older_total: Any
 
     def mean(self) -> np.ndarray:
-        """Mean return, float64 [S]; NaN before any has ended."""
+        """Compute the mean return, float64 [S]; NaN before any episode has ended."""
         total = np.asarray(self.newer_total, np.float64) + self.older_total
         with np.errstate(invalid="ignore", divide="ignore"):
             return total / (np.asarray(self.newer_count, np.float64) + self.older_count)
@@ -42,18 +41,18 @@ class RecentReturns(NamedTuple):
 
 
 def none_yet(seeds: int) -> RecentReturns:
-    """Before the first iteration."""
+    """Return empty tallies, for the time before the first iteration."""
     zero = jnp.zeros(seeds, jnp.float32)
     return RecentReturns(Tally(zero, zero, zero, zero), Tally(zero, zero, zero, zero))
 
 
 def counted(recent: RecentReturns, episodes: EpisodeFigures) -> RecentReturns:
-    """With the episodes of one iteration, [S]."""
+    """Add the episodes of one iteration, [S]."""
     return RecentReturns(_added(recent.reward, episodes.reward), _added(recent.group_reward, episodes.group_reward))
 
 
 def inherited(recent: RecentReturns, parents: np.ndarray) -> RecentReturns:
-    """Seed i goes on with the learner of seed parents[i], int [S], whose episodes tell what it is worth."""
+    """Give seed i the returns of seed parents[i], int [S], whose learner it continues with."""
     return jax.tree.map(lambda x: x[parents], recent)
 
 
@@ -72,29 +71,31 @@ class NewestEpisodes(NamedTuple):
     """Returns of the last K episodes of one seed that ended in an iteration, the newest first; unused places are 0."""
 
     reward: Array  # float32 [K], own returns of agents
-    rewards: Array  # int32 [], how many there are
+    rewards: Array  # int32 [], number of valid ones
     group_reward: Array  # float32 [K], returns of teams
     group_rewards: Array  # int32 []
 
 
 def newest(kept: int, steps: Transitions, team_over: Array) -> NewestEpisodes:
-    """The last K = `kept` of `steps` [T, E, A, ...]: later steps are newer, and in a step areas and places with
-    higher numbers. `team_over`: see `stacking.teams_over`."""
+    """Return the last K = `kept` episodes of `steps` [T, E, A, ...]; `team_over`: see `stacking.teams_over`.
+
+    Later steps are newer, and within a step areas and places with higher numbers.
+    """
     ended = steps.terminated | steps.truncated
-    own, team = _last(kept, steps.sums.reward, ended), _last(kept, steps.sums.group_reward, team_over)
-    return NewestEpisodes(*own, *team)
+    agents, teams = _last(kept, steps.sums.reward, ended), _last(kept, steps.sums.group_reward, team_over)
+    return NewestEpisodes(*agents, *teams)
 
 
 def nothing(kept: int, seeds: int) -> NewestEpisodes:
-    """Before the first iteration, of all seeds."""
+    """Return no episodes for all seeds, for the time before the first iteration."""
     values, count = jnp.zeros((seeds, kept), jnp.float32), jnp.zeros(seeds, jnp.int32)
     return NewestEpisodes(values, count, values, count)
 
 
 def _last(kept: int, values: Array, mask: Array) -> tuple[Array, Array]:
-    """The last of `values` where `mask`, both [...], the newest first, float32 [K]; and how many, int32 []."""
+    """Return the last of `values` [...] where `mask` [...], newest first, float32 [K]; and their number, int32 []."""
     flat, ended = values.reshape(-1), mask.reshape(-1)
-    age = jnp.cumsum(ended[::-1])[::-1] - 1  # of those that ended, 0 for the newest
+    age = jnp.cumsum(ended[::-1])[::-1] - 1  # 0 for the newest that ended
     place = jnp.where(ended, age, kept)
     last = jnp.zeros(kept, jnp.float32).at[place].set(flat, mode="drop")
     return last, jnp.minimum(ended.sum(dtype=jnp.int32), kept)

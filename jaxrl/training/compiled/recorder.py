@@ -1,7 +1,7 @@
-"""The recorder of the compiled loop: one behavior, all of its seeds, sums of whole chunks of iterations.
+"""Recorder of the compiled loop: one behavior, all its seeds, sums of whole chunks of iterations.
 
-A run of one seed leaves the same files as the host loop. With several seeds `<Behavior>/` has a folder of events per
-seed (`seed_<number>/`), one checkpoint holds them all, and the ONNX files are those of the seed that does best lately.
+A run of one seed writes the same files as the host loop. With several seeds `<Behavior>/` has an event folder per seed
+(`seed_<number>/`), one checkpoint holds them all, and the ONNX files are those of the seed with the best recent return.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from jaxrl.types import NOTHING, JaxrlError
 log = logging.getLogger(__name__)
 
 FROZEN_SEEDS = "frozen_seeds"
-"""Entry of a behavior in training_status.json: by the number of a seed, at which step it was left behind and why."""
+"""Entry of a behavior in training_status.json: by the number of a frozen seed, its step and fault."""
 PHASES = {"iterations": nodes.ITERATIONS, "checkpoints": nodes.CHECKPOINT}
 
 
@@ -54,25 +54,28 @@ class JittedRecorder(Recorder):
         behaviors: Sequence[Subject] = (),
         writes: bool = True,
     ) -> None:
-        """Begins nothing yet.
+        """Make the recorder, without opening files.
 
         Args:
-          alone: no other run goes on in the same program, from which it had to be told apart on the console.
-          behaviors: all of the run, of which `subject` is the first, where it has several.
-          writes: False on a host that leaves that to another.
+          alone: whether the program has no other run, so that console lines need no run id.
+          behaviors: all behaviors of the run, of which `subject` is the first, if it has several.
+          writes: False on a host that leaves writing to another.
         """
         super().__init__(settings, folder, progress, PHASES)
         self.writes = self.writes and writes
         self._prefix = "" if alone else f"{folder.run_id}: "
         self._tells = True
-        self._all_new = False  # whatever is learned from has been decided by the newest policy
+        self._all_new = False  # all decisions that are learned from are the newest policy's
         self.lessons = SeedLessons(settings.environment_parameters, behaviors or [subject], self._prefix)
         self.first_look.met(of.name for of in behaviors or [subject])
         self._record(subject)
 
     def beside(self, subject: Subject) -> Self:
-        """Of another behavior of the same run, whose files it shares; after `begin`. The run is closed by this one."""
-        other = copy.copy(self)  # one status, one set of timers and tracks, one thread that writes, the same lessons
+        """Return a recorder for another behavior of the same run, which shares its files; `self` closes the run.
+
+        Call it after `begin`.
+        """
+        other = copy.copy(self)  # shares status, timers, tracks, writer thread and lessons
         other._tells = False
         other._record(subject)
         return other
@@ -81,13 +84,13 @@ class JittedRecorder(Recorder):
         self.subject = subject
         self._title = f"{self._prefix}{subject.name}"
         self.statistics = SeedStatistics(subject, self.lessons)
-        own = subject.settings.self_play
-        self._undecided = None if own is None else Undecided(self._title, own)
+        game = subject.settings.self_play
+        self._undecided = None if game is None else Undecided(self._title, game)
 
     def begin(self, step: int, frozen: Sequence[bool] = ()) -> None:
-        """Training begins: remove an overwritten run, open event files, write the configuration.
+        """Begin training: remove an overwritten run, open event files, write the configuration.
 
-        `frozen`: by seed, those that a resumed run has left behind.
+        `frozen`: by seed, whether a resumed run has frozen it.
         """
         name, seeds = self.subject.name, self.subject.seeds
         self._all_new = step == 0
@@ -119,50 +122,50 @@ class JittedRecorder(Recorder):
             self.status.set(name, EXPORTED_SEED, seeds[0])
 
     def _folders(self) -> list[str]:
-        """By seed, the name of its folder of events."""
+        """Return the names of the event folders, one per seed."""
         both = zip(self.subject.seeds, self.subject.exploits, strict=True)
         return [f"exploiter_{number}" if exploits else f"seed_{number}" for number, exploits in both]
 
     def add(self, chunk: IterationLog, recent: RecentReturns, values: Mapping[str, Any] = NOTHING) -> None:
-        """Some iterations have run, in which seeds differed in `values`; `recent` stands after them."""
+        """Add a chunk of iterations, in which seeds differed in `values`; `recent`: recent returns after it."""
         self.statistics.add(chunk, recent, values)
         decided = chunk.episodes.stats.get(DECIDED)
         if self._undecided is not None and decided is not None:
             self._undecided.add(float(np.sum(decided.count)), float(np.sum(decided.total)))
         self.notice_moved_names(chunk.episodes.stats)
-        if self._all_new and chunk.updates.any():  # later ones may learn from decisions that were open meanwhile
+        if self._all_new and chunk.updates.any():  # later ones may learn from decisions that were pending meanwhile
             self._all_new = False
             largest = chunk.metrics.get(LARGEST_LOG_RATIO, np.zeros(1))
             self.check_ratio(self.subject.name, float(np.nanmax(largest, initial=0.0)))
 
     def freeze(self, index: int, step: int, fault: JaxrlError) -> None:
-        """A seed is left behind at trainer step `step`, where its numbers were last good."""
+        """Freeze a seed at trainer step `step`, where its numbers were last good, and log the fault."""
         self.statistics.frozen[index] = True
         self.leave_out(self.subject.name, index)
         number = self.subject.seeds[index]
         text = "%s%s Seed %d is frozen as it was at step %d; the other seeds go on."
         log.error(text, self._prefix, fault, number, step)
         known = self.status.get(self.subject.name, FROZEN_SEEDS, {})
-        told = {str(self.subject.seeds[index]): {"steps": step, "fault": str(fault)}}
-        self.status.set(self.subject.name, FROZEN_SEEDS, {**known, **told})
+        entry = {str(self.subject.seeds[index]): {"steps": step, "fault": str(fault)}}
+        self.status.set(self.subject.name, FROZEN_SEEDS, {**known, **entry})
 
     def summary(self, step: int, state: JittedState, *, training: bool = True) -> None:
-        """Write what was collected since the last summary, labelled with `step`: each seed's events, one line.
+        """Write the summary since the last one, labelled with `step`: each seed's events, one console line.
 
-        `training`: whether it still learns.
+        `training`: whether the behavior still learns.
         """
         self.write_summary(self.subject.name, step, training=training)
         self._keep_best(state)
 
     def evaluation(self, step: int, state: JittedState, evaluated: Evaluated) -> None:
-        """Write what episodes beside the training brought, labelled with `step`; leading axis S."""
+        """Write the results of evaluation episodes, leading axis S, labelled with `step`."""
         self.write_evaluation(self.subject.name, step, self.statistics.of_evaluation(evaluated))
         self._keep_best(state)
 
     def save(self, state: JittedState, step: int, *, final: bool = False, moment: Hashable = None) -> None:
-        """A checkpoint of all seeds and the ONNX file of the best, unless this step is saved already.
+        """Save a checkpoint of all seeds and the ONNX file of the best, unless this moment is saved already.
 
-        `moment`: what tells this state from another of the same step.
+        `moment`: distinguishes this state from another of the same step; None: the step.
 
         Raises DivergedError, ArtifactError or ExportError, as `Checkpoints.save`.
         """
@@ -179,12 +182,12 @@ class JittedRecorder(Recorder):
         self.checkpoints.save(name, moment, partial(self._snapshot, state, step, best), reward, final=final)
 
     def _best(self, rewards: np.ndarray) -> int:
-        """Index of the seed with the highest reward, among those that are furthest in their lessons."""
+        """Return the index of the seed with the highest reward, among the seeds that are furthest in their lessons."""
         reached = np.where(np.isnan(rewards), -1, self.lessons.reached())
         return int(np.nanargmax(np.where(reached == reached.max(), rewards, np.nan)))
 
     def finish(self, state: JittedState, step: int, *, moment: Hashable = None) -> None:
-        """The last save, and the policy where Unity's user looks for it; says how the run ended."""
+        """Save for the last time, copy the policy to the run's folder, and log the run's result."""
         if not self.writes:
             return
         if self._tells:
@@ -203,8 +206,8 @@ class JittedRecorder(Recorder):
     def _snapshot(self, state: JittedState, step: int, best: int) -> Snapshot:
         if len(self.subject.seeds) > 1:
             log.info("%s: seed %d does best lately.", self._title, self.subject.seeds[best])
-        found = snapshot(self.subject, state, step, best)
-        return self._with_lessons(self.with_shown(found._replace(lessons=self.lessons.entries())))
+        content = snapshot(self.subject, state, step, best)
+        return self._with_lessons(self.with_shown(content._replace(lessons=self.lessons.entries())))
 
     def _with_lessons(self, found: Snapshot, index: int | None = None) -> Snapshot:
         return found._replace(described={**found.described, **self.lessons.state(index)})

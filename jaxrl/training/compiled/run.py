@@ -1,4 +1,4 @@
-"""One whole run of the compiled loop, or some as one program: from checked settings to results folders."""
+"""Run the compiled loop, for one run or several as one program, from checked settings to results folders."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ from jaxrl.training.teams import SharedLearners
 
 MakeLoop = Callable[[SceneTrainer, str, Sequence[Run], Interrupt, Mapping[str, Evaluate]], JittedLoop]
 Values = Mapping[str, Mapping[str, Sequence[float]]]
-"""By behavior and dotted key the numbers of a setting, one for each seed."""
+"""Numbers of a setting, one for each seed, by behavior and dotted key."""
 log = logging.getLogger(__name__)
 
 
 def train(settings: RunSettings, console: Console | None = None, interrupt: Interrupt | None = None) -> None:
-    """One whole run of the environment `env_settings.env_path`, from checked settings to a results folder.
+    """Run a whole training in the environment `env_settings.env_path`, from checked settings to a results folder.
 
-    Ends when every behavior has passed its max_steps with all seeds or met its stop rule, at Ctrl-C (saves and returns
-    normally), or with an error. `interrupt`: of a process that does nothing else; after a signal it then ends there if
-    XLA still compiles.
+    Ends when every behavior has passed its max_steps with all seeds or reached its stop rule, at Ctrl-C (saves and
+    returns normally), or with an error. `interrupt`: the one of a process that only runs this; after a signal the
+    process exits even if XLA still compiles.
 
     Raises:
-      JaxrlError: whatever the user can mend, before anything is written if it can be known before.
+      JaxrlError: a fault that the user can mend; before anything is written if it can be known by then.
     """
     train_together([settings], console, interrupt)
 
@@ -67,11 +67,11 @@ def train_together(
     values: Values | None = None,
     loop: MakeLoop = JittedLoop,
 ) -> None:
-    """Runs as one program, each with the same seeds and a results folder of its own.
+    """Train several runs as one program, each with the same seeds and its own results folder.
 
     They may differ in the settings that `settings.traced.variable` names and in parameters of the environment, see
-    `sweep_points.programs`. Each leaves the files of a run of its own, from which it can go on alone. `values` as in
-    `make_scene_trainer`, for all seeds of all runs: a `loop` that changes them finds them in the checkpoint again.
+    `sweep_points.programs`. Each writes the files of a separate run, from which it can be resumed alone. `values` as
+    in `make_scene_trainer`, for all seeds of all runs; checkpoints hold them, for a `loop` that changes them.
     Ends and raises as `train`.
     """
     for run in runs:
@@ -90,14 +90,15 @@ def train_together(
             stack.enter_context(
                 nullcontext()
                 if not writes()
-                else folder.claimed(run.checkpoint_settings, {of.name: of.settings.init_path for of in of_run})
+                else folder.claimed(run.checkpoint_settings, {item.name: item.settings.init_path for item in of_run})
             )
         try:
             trainer = in_thread(signals, partial(trainer_for, runs, env, subjects, values))
         except KeyboardInterrupt:
             log.info("Interrupted before the program was compiled; nothing to save.")
         else:
-            subjects = [[of._replace(algorithm=trainer.algorithms[of.name]) for of in of_run] for of_run in subjects]
+            algos = trainer.algorithms
+            subjects = [[item._replace(algorithm=algos[item.name]) for item in of_run] for of_run in subjects]
             check_memory(
                 trainer.seeds, environment.num_areas, trainer.bytes, min(trainer.devices, jax.local_device_count())
             )
@@ -109,17 +110,17 @@ def train_together(
                     run, folder, of_run[0], progress, alone=alone, behaviors=of_run, writes=writes()
                 )
                 opened.append(Run(stack.enter_context(recorder), of_run, len(opened) * environment.seeds))
-            settings = {of.name: of.settings for of in subjects[0]}
-            made = loop(trainer, env.name, opened, signals, evaluators(env, settings))
-            made.run(_begun(made))
+            settings = {item.name: item.settings for item in subjects[0]}
+            jitted_loop = loop(trainer, env.name, opened, signals, evaluators(env, settings))
+            jitted_loop.run(_begun(jitted_loop))
     if interrupt is not None and interrupt.requested:
         leave_if_busy(interrupt.exit_code)
 
 
 def subjects_of(run: RunSettings, env: JaxEnv | JaxScene, *, changing: bool = False) -> list[Subject]:
-    """What a run trains, in the order of the scene.
+    """Return the behaviors that a run trains, in the order of the scene.
 
-    Raises SettingsError for a behavior that is not configured, or configured and not there while another is.
+    Raises SettingsError for a behavior that is not configured, or that is configured but not in the scene.
     """
     scene, options = scene_of(env), run.env_settings
     names = [part.name for part in scene.parts]
@@ -140,9 +141,9 @@ def trainer_for(
     subjects: Sequence[Sequence[Subject]],
     values: Values | None = None,
 ) -> SceneTrainer:
-    """One program for all runs, whose behaviors are `subjects`.
+    """Make one program for all runs, whose behaviors are `subjects`.
 
-    `values`, for all seeds of all runs, instead of those in which the runs differ.
+    `values`: for all seeds of all runs; None: the values in which the runs differ.
     """
     algorithms: dict[str, Algorithm] = {}
     for subject, part in zip(subjects[0], scene_of(env).parts, strict=True):
@@ -155,11 +156,11 @@ def trainer_for(
         algorithms[subject.name] = algorithm
     for run in runs:
         check_parameters(run, env)
-    lessons = [SeedLessons(run.environment_parameters, of) for run, of in zip(runs, subjects, strict=True)]
-    count, own = len(subjects[0][0].seeds), zip(*subjects, strict=True)
-    of_runs = {of[0].name: by_seed([variable(subject.settings) for subject in of], count) for of in own}
+    lessons = [SeedLessons(run.environment_parameters, items) for run, items in zip(runs, subjects, strict=True)]
+    count, by_behavior = len(subjects[0][0].seeds), zip(*subjects, strict=True)
+    of_runs = {items[0].name: by_seed([variable(item.settings) for item in items], count) for items in by_behavior}
     # `restored` reads init_path
-    settings = {of.name: of.settings.model_copy(update={"init_path": None}) for of in subjects[0]}
+    settings = {item.name: item.settings.model_copy(update={"init_path": None}) for item in subjects[0]}
     return make_scene_trainer(
         env,
         algorithms,
@@ -168,12 +169,12 @@ def trainer_for(
         seeds=len(runs) * count,
         parameters=parameters_at_start(env, lessons),
         values=of_runs if values is None else values,
-        newest={name: max(of.newest[name] for of in lessons) for name in algorithms},
+        newest={name: max(run_lessons.newest[name] for run_lessons in lessons) for name in algorithms},
     )
 
 
 def _begun(loop: JittedLoop) -> SceneState:
-    """The state from which all runs of a loop start, once their files are open."""
+    """Make the state from which all runs of a loop start, and open the runs' files."""
     trainer = loop.trainer
     with ExitStack() as stack:
         for run in loop.runs:
@@ -195,13 +196,13 @@ def _begun(loop: JittedLoop) -> SceneState:
 
 
 def _restored(trainer: SceneTrainer, run: Run, fresh: SceneState) -> SceneState:
-    """As `restored`; of several hosts the first one reads."""
+    """Return a run's state as `restored`; of several hosts only the first one reads files."""
     recorder = run.recorder
     read = partial(restored, recorder.settings, recorder.folder, run.subjects)
     if jax.process_count() == 1:
         return read(fresh)
     options = recorder.settings.checkpoint_settings
-    starts = any(of.settings.init_path for of in run.subjects) or options.initialize_from is not None
+    starts = any(subject.settings.init_path for subject in run.subjects) or options.initialize_from is not None
     if not options.resume and not starts:
         return fresh
     mine = trainer.here(fresh)
@@ -209,11 +210,11 @@ def _restored(trainer: SceneTrainer, run: Run, fresh: SceneState) -> SceneState:
 
 
 def _with_seed_of_run(settings: RunSettings) -> RunSettings:
-    """A resumed run goes on with its own seeds, whose numbers name its folders of events."""
-    options, given = settings.checkpoint_settings, settings.env_settings.seed
+    """Return the settings with a resumed run's own first seed, as seeds' numbers name its event folders."""
+    options, written = settings.checkpoint_settings, settings.env_settings.seed
     seed = first_seed_of_run(Path(options.results_dir, options.run_id)) if options.resume else None
-    if seed is None or seed == given:
+    if seed is None or seed == written:
         return settings
-    if given >= 0:
-        log.warning("env_settings.seed: %d has no effect, the resumed run goes on with its own, %d", given, seed)
+    if written >= 0:
+        log.warning("env_settings.seed: %d has no effect, the resumed run goes on with its own, %d", written, seed)
     return with_seed(settings, seed)

@@ -36,52 +36,52 @@ log = logging.getLogger(__name__)
 
 
 class Subject(NamedTuple):
-    """What is trained, and with which seeds."""
+    """A behavior that is trained, and its seeds."""
 
     name: str
     spec: BehaviorSpec
     settings: BehaviorSettings
     seeds: tuple[int, ...]
     areas: int
-    changing: bool = False  # settings in which its seeds differ change while it learns, so that they must be kept
-    algorithm: Algorithm | None = None  # once it is made
+    changing: bool = False  # whether settings in which its seeds differ change in training, and must be saved
+    algorithm: Algorithm | None = None  # set once it is made
 
     @property
     def saves(self) -> bool:
-        """Whether a checkpoint keeps what the algorithm stores."""
+        """Whether a checkpoint holds the algorithm's replay."""
         return self.algorithm is not None and self.algorithm.storage.saved
 
     @property
     def exploits(self) -> np.ndarray:
-        """By seed, whether it is an exploiter of a league, which counts nowhere as a result; bool [S]."""
+        """Seeds that are exploiters of a league, which never count as a result, bool [S]."""
         size = 1 if self.settings.self_play is None else self.settings.self_play.league_size
         return np.arange(len(self.seeds)) % size > 0
 
     def described(self) -> dict[str, Any]:
-        """Settings as plain JSON values, with the sizes that the arrays of a checkpoint depend on, and its seeds."""
+        """Return the settings as JSON values, with the sizes that a checkpoint's arrays depend on, and its seeds."""
         of_run = dict(zip(OF_RUN, (len(self.seeds), self.areas, self.seeds[0]), strict=True))
         return {**saver.settings_of(self.settings), **of_run}
 
 
 def contents(state: JittedState, *, changing: bool = False) -> JittedState:
-    """What a checkpoint holds: everything but what follows from the settings, and what the algorithm stores.
+    """Return the state for a checkpoint, without fields that follow from the settings, and without the replay.
 
-    Which seeds are frozen stands in it only if one is: the rest of a checkpoint is as it was before there were any.
+    It holds `frozen` only if a seed is frozen, so that checkpoints without frozen seeds keep their older layout.
     """
     values = state.values if changing else {}
     state = state.replace(parameters={}, values=values, frozen=state.frozen if np.any(state.frozen) else ())
-    state = state.replace(newest=(), recent=(), last_step=())  # which the next iterations tell anew
+    state = state.replace(newest=(), recent=(), last_step=())  # the next iterations fill them again
     state, single = with_stored(state, ()), state.key.shape[0] == 1
     return state.replace(train=seed_of(state.train, 0)) if single else state
 
 
 def seed_of(tree: Any, index: int) -> Any:
-    """One seed of a pytree with leading seed axes."""
+    """Return one seed of a pytree with leading seed axes."""
     return jax.tree.map(lambda x: x[index], tree)
 
 
 def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snapshot:
-    """The run at trainer step `step`; `best` is the index of the seed whose policy is exported."""
+    """Return a snapshot of the run at trainer step `step`; `best`: index of the seed whose policy is exported."""
     rating = {ELO: float(state.rivals.rating[best, -1])} if isinstance(state.rivals, RivalState) else {}
     return Snapshot(
         name=subject.name,
@@ -100,16 +100,16 @@ def snapshot(subject: Subject, state: JittedState, step: int, best: int) -> Snap
 
 
 def snapshot_of_seed(subject: Subject, state: JittedState, index: int) -> Snapshot:
-    """What one seed has learned, without its environments: to start from and to play with, not to resume."""
-    one = seed_of(state.train, index)
-    whole = snapshot(subject, state, int(one.step), index)
+    """Return a snapshot of one seed's train state, without environments: to start from or play with, not to resume."""
+    train = seed_of(state.train, index)
+    whole = snapshot(subject, state, int(train.step), index)
     described = whole.described | {SEEDS: 1, FIRST_SEED: subject.seeds[index]}
-    kept = {"contents": {"train": one}, "learned": (one.policy, one.critic), "described": described}
-    return whole._replace(**kept, notes={}, store=())
+    fields = {"contents": {"train": train}, "learned": (train.policy, train.critic), "described": described}
+    return whole._replace(**fields, notes={}, store=())
 
 
 def _samples(state: JittedState, best: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """Observations [N, *shape] and masks [N, M] of the agents that live now in the areas of one seed, N = E·A."""
+    """Return observations [N, *shape] and masks [N, M] of one seed's living agents, repeated to N = E·A rows."""
     view = jax.tree.map(np.asarray, seed_of(state.play.view, best))
     alive = view.alive.reshape(-1)
     chosen = np.resize(np.flatnonzero(alive) if alive.any() else np.arange(alive.size), alive.size)
@@ -118,68 +118,70 @@ def _samples(state: JittedState, best: int) -> tuple[tuple[np.ndarray, ...], np.
 
 
 def restored(settings: RunSettings, folder: RunFolder, subjects: Sequence[Subject], fresh: SceneState) -> SceneState:
-    """The state of the run's latest checkpoints with --resume, else `fresh`, with the weights of another run if asked.
+    """Return the state of the run's latest checkpoints with --resume, else `fresh`, perhaps with another run's weights.
 
-    Those are the weights of its best seed where it had several.
+    From another run with several seeds, the weights are those of its best seed.
 
     Raises CheckpointError when there is none, it does not fit, the host loop wrote the one to resume or the behaviors
-    have none of one moment; RunFolderError when the other run names a best seed that it has not. Writes nothing.
+    have none of one moment; RunFolderError when the other run names a best seed that it lacks. Writes nothing.
     """
-    states = {of.name: fresh.of(of.name) for of in subjects}
+    states = {subject.name: fresh.of(subject.name) for subject in subjects}
     if settings.checkpoint_settings.resume:
-        found = _of_one_moment(folder, subjects, states)
-        for of in subjects:
-            if all(step_of(found[other.name]) > other.settings.last_step for other in subjects):
-                log.warning("%s: %s", of.name, of.settings.passed_text)
+        loaded = _of_one_moment(folder, subjects, states)
+        for subject in subjects:
+            if all(step_of(loaded[other.name]) > other.settings.last_step for other in subjects):
+                log.warning("%s: %s", subject.name, subject.settings.passed_text)
     else:
-        found = {of.name: _initialized(settings, folder, of, states[of.name]) for of in subjects}
-    same = all(found[name] is state for name, state in states.items())
-    return fresh if same else SceneState.made_of(found)
+        loaded = {item.name: _initialized(settings, folder, item, states[item.name]) for item in subjects}
+    same = all(loaded[name] is state for name, state in states.items())
+    return fresh if same else SceneState.made_of(loaded)
 
 
 def _initialized(settings: RunSettings, folder: RunFolder, subject: Subject, fresh: JittedState) -> JittedState:
-    """With the weights of another run if asked; what begins anew is each seed's own."""
+    """Return `fresh` with the weights of another run, if the settings name one; all else differs by seed as before."""
     like = seed_of(fresh.train, 0), subject.spec, subject.settings
-    one = saver.initialized(settings, folder, subject.name, *like)
-    if one is None:
+    loaded = saver.initialized(settings, folder, subject.name, *like)
+    if loaded is None:
         return fresh
     train = jax.tree.map(
-        lambda x, own, every: every if x is own else jnp.broadcast_to(x, every.shape), one, like[0], fresh.train
+        lambda x, old, every: every if x is old else jnp.broadcast_to(x, every.shape), loaded, like[0], fresh.train
     )
     begun = fresh.replace(train=train)
     if not isinstance(fresh.rivals, RivalState):
         return begun
     rivals = fresh.rivals
     sizes = rivals.rating.shape[1] - 1, rivals.opponent.shape
-    pool, playing = begin_pool(begun.train.policy, *sizes)  # of this run's own policies alone
+    pool, playing = begin_pool(begun.train.policy, *sizes)  # only of this run's policies
     return begun.replace(rivals=rivals.replace(pool=pool, playing=playing))
 
 
 def _of_one_moment(
     folder: RunFolder, subjects: Sequence[Subject], fresh: Mapping[str, JittedState]
 ) -> dict[str, JittedState]:
-    """By behavior, the newest checkpoints of an iteration of which all have one.
+    """Read, by behavior, the newest checkpoints of one iteration that all behaviors have.
 
     All are saved at the same iterations, one after the other: a run that is killed meanwhile leaves some behaviors with
-    a newer one.
+    a newer checkpoint.
     """
     older: dict[str, list[Path]] = {}
     paths: dict[str, Path] = {}
 
-    def resume(of: Subject) -> JittedState:
-        paths[of.name] = older[of.name].pop()
-        return resumed(paths[of.name], of, fresh[of.name])
+    def resume(subject: Subject) -> JittedState:
+        paths[subject.name] = older[subject.name].pop()
+        return resumed(paths[subject.name], subject, fresh[subject.name])
 
-    for of in subjects:
-        newest = checkpoint.require_latest(folder.behavior(of.name))
-        known = sorted(checkpoints(folder.behavior(of.name)), key=lambda item: item.step)
+    for subject in subjects:
+        behavior = folder.behavior(subject.name)
+        newest = checkpoint.require_latest(behavior)
+        known = sorted(checkpoints(behavior), key=lambda item: item.step)
         step = checkpoint.read_info(newest).step
-        older[of.name] = _up_to_replay(folder, of, [item.path for item in known if item.step < step] + [newest])
-    states = {of.name: resume(of) for of in subjects}
+        candidates = [item.path for item in known if item.step < step] + [newest]
+        older[subject.name] = _up_to_replay(folder, subject, candidates)
+    states = {subject.name: resume(subject) for subject in subjects}
     while len({_iteration(state) for state in states.values()}) > 1:
-        last = max(subjects, key=lambda of: _iteration(states[of.name]))
+        last = max(subjects, key=lambda subject: _iteration(states[subject.name]))
         if not older[last.name]:
-            names = ", ".join(of.name for of in subjects)
+            names = ", ".join(subject.name for subject in subjects)
             raise CheckpointError(
                 f"{folder.path}: the checkpoints of {names} are of different moments, and no older ones are left of "
                 f"{last.name}: start a new run with their weights: --initialize-from={folder.run_id} and another "
@@ -187,11 +189,11 @@ def _of_one_moment(
             )
         log.warning("%s: its newest checkpoint is of a later moment than the others': taking an older one.", last.name)
         states[last.name] = resume(last)
-    return {of.name: _with_replay(paths[of.name], of, states[of.name]) for of in subjects}
+    return {item.name: _with_replay(paths[item.name], item, states[item.name]) for item in subjects}
 
 
 def _up_to_replay(folder: RunFolder, subject: Subject, paths: list[Path]) -> list[Path]:
-    """Checkpoints, oldest first, up to the newest of which there is a replay; all where there is no replay at all."""
+    """Return the checkpoints, oldest first, up to the newest with a replay; all if there is no replay at all."""
     held = [path for path in paths if belongs_to(folder.behavior(subject.name), checkpoint.read_info(path))]
     if not subject.saves or not held or held[-1] == paths[-1]:
         return paths
@@ -207,13 +209,13 @@ def _iteration(state: JittedState) -> int:
 
 
 def _with_replay(path: Path, subject: Subject, state: JittedState) -> JittedState:
-    """The state that checkpoint `path` has given, with what the algorithm stores, which lies beside it."""
+    """Return the state of checkpoint `path` with the replay, which is a separate file."""
     arguments = path, subject.spec, subject.settings, subject.described()
     return with_stored(state, saver.resumed_store(stored(state), *arguments, saved=subject.saves))
 
 
 def resumed(path: Path, subject: Subject, fresh: JittedState) -> JittedState:
-    """The state in a checkpoint of the run, and nothing stored, which lies beside it. Raises CheckpointError."""
+    """Read the state in a checkpoint of the run, without the replay. Raises CheckpointError."""
     require_loop(path, compiled=True)
     _check_pool(path, subject)
     info = checkpoint.read_info(path)
@@ -237,7 +239,7 @@ def resumed(path: Path, subject: Subject, fresh: JittedState) -> JittedState:
 
 
 def _check_pool(path: Path, subject: Subject) -> None:
-    """Raise CheckpointError where the self-play pool of a checkpoint is another one than this run has."""
+    """Raise CheckpointError if the self-play pool of a checkpoint has another form than this run's."""
     old, new = (_pool_of(written) for written in (checkpoint.read_info(path).settings, subject.described()))
     for key, value in new.items():
         if old.get(key, value) != value:
@@ -249,20 +251,20 @@ def _check_pool(path: Path, subject: Subject) -> None:
 
 
 def _pool_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """By key, what the arrays of a pool depend on."""
-    own = settings.get("self_play")
-    if own is None:
+    """Return, by key, the settings that the arrays of a pool depend on."""
+    game = settings.get("self_play")
+    if game is None:
         return {"self_play": None}
-    sampling = own.get("opponent_sampling", "uniform")
-    exploiters = (own.get("league") or {}).get("exploiters", 0)
+    sampling = game.get("opponent_sampling", "uniform")
+    exploiters = (game.get("league") or {}).get("exploiters", 0)
     return {
         "self_play": "on",
-        "self_play.window": own["window"],
+        "self_play.window": game["window"],
         "self_play.opponent_sampling": sampling,
         "self_play.league": f"{exploiters} exploiter(s)",
     }
 
 
 def for_all_seeds(one: TrainState, like: TrainState) -> TrainState:
-    """One learner as that of each seed of `like`."""
+    """Repeat one train state for each seed of `like`."""
     return jax.tree.map(lambda x, every: jnp.broadcast_to(x, every.shape), one, like)

@@ -1,7 +1,7 @@
-"""A search in the compiled loop: some trials side by side as one program, whose places are taken by the next ones.
+"""A search in the compiled loop: several trials side by side as one program; the next trials replace those that end.
 
-A trial that is done or given up leaves its place, that is its seeds' part of the state, to the next: fresh learners and
-environments with other numbers, in the same program.
+A trial that is done or given up leaves its seeds' part of the state to the next one: fresh learners and environments
+with other numbers, in the same program.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from jaxrl.training.study import Study, Trial
 log = logging.getLogger(__name__)
 
 PARALLEL = 4
-"""Trials side by side, unless told otherwise."""
+"""Default number of trials side by side."""
 
 _FOLLOWED_BY = {"hyperparameters.steps_per_update": ("hyperparameters.reward_signal_steps_per_update",)}
-"""By setting those whose default is its value: what a trial has of them is read from its own settings."""
+"""Settings whose default is the value of another setting, by that one; a trial's own settings resolve them."""
 
 
 def search(
@@ -70,13 +70,13 @@ def search(
         return
     check_memory(trainer.seeds, trainer.areas, trainer.bytes, trainer.devices)
     with ProgressBar(console) as progress:
-        found = evaluators(env, {of.name: of.settings for of in subjects})
-        loop = SearchLoop(trainer, env, study, seeds, progress, interrupt, found)
+        evaluations = evaluators(env, {subject.name: subject.settings for subject in subjects})
+        loop = SearchLoop(trainer, env, study, seeds, progress, interrupt, evaluations)
         loop.run(loop.filled(trainer.init(seeds * places)))
 
 
 class SearchLoop(JittedLoop):
-    """The loop over trials: a run is one trial."""
+    """Loop over trials: each run is one trial."""
 
     def __init__(
         self,
@@ -95,13 +95,13 @@ class SearchLoop(JittedLoop):
         self.trials: dict[Run, Trial] = {}
 
     def filled(self, state: SceneState) -> SceneState:
-        """Every place is taken by a trial, if there are as many."""
+        """Begin a trial in every place, if there are enough; return the state."""
         for first in range(0, self.trainer.seeds, len(self.seeds)):
             state = self.taken(state, first)
         return state
 
     def taken(self, state: SceneState, first: int) -> SceneState:
-        """The next trial begins on the seeds from number `first` on; the state with its own fresh one."""
+        """Begin the next trial on the seeds from number `first` on; return the state with their fresh part."""
         trial = self.study.ask()
         if trial is None:
             return state
@@ -120,7 +120,7 @@ class SearchLoop(JittedLoop):
         return state
 
     def begun(self, run: Run) -> SceneState:
-        """Fresh seeds of a trial, whose first episodes have its own parameters of the environment already."""
+        """Make the fresh state of a trial; its first episodes already have the trial's environment parameters."""
         mine, count = with_parameters(self.fresh, run.recorder.lessons, 0), self.trainer.seeds
         same = jax.tree.map(lambda new, old: bool((new == old).all()), mine.parameters, self.fresh.parameters)
         if all(jax.tree.leaves(same)):
@@ -130,18 +130,19 @@ class SearchLoop(JittedLoop):
 
     def _opened(self, settings: RunSettings, first: int) -> Run:
         options, subjects = settings.checkpoint_settings, subjects_of(settings, self.env)
-        made = self.trainer.algorithms
-        subjects = [subject._replace(seeds=self.seeds, algorithm=made[subject.name]) for subject in subjects]
+        algorithms = self.trainer.algorithms
+        subjects = [subject._replace(seeds=self.seeds, algorithm=algorithms[subject.name]) for subject in subjects]
         folder = RunFolder(options.results_dir, options.run_id)
         with ExitStack() as stack:
-            stack.enter_context(folder.claimed(options, {of.name: of.settings.init_path for of in subjects}))
+            starts = {subject.name: subject.settings.init_path for subject in subjects}
+            stack.enter_context(folder.claimed(options, starts))
             recorder = JittedRecorder(settings, folder, subjects[0], self.progress, alone=False, behaviors=subjects)
             run = Run(stack.enter_context(recorder), subjects, first)
             run.files = stack.pop_all()
         return run
 
     def look(self, state: SceneState, reports: Mapping[str, Report]) -> SceneState:
-        """As in any loop; then trials that are done make room for the next."""
+        """Book the progress as `JittedLoop`, then replace trials that are done by the next ones."""
         state = super().look(state, reports)
         for run in [run for run in self.runs if run.over]:
             self.runs.remove(run)
@@ -150,7 +151,7 @@ class SearchLoop(JittedLoop):
         return state
 
     def booked(self, run: Run, state: SceneState, reports: Mapping[str, Report]) -> SceneState:
-        """At a summary of its first behavior a trial that has fallen behind is given up."""
+        """Book a trial's progress, and give it up at a summary of its first behavior if it has fallen behind."""
         first, trial = run.parts[0], self.trials[run]
         before, every = first.step, first.settings.summary_freq
         state, score = super().booked(run, state, reports), run.score()
@@ -159,7 +160,7 @@ class SearchLoop(JittedLoop):
         return state
 
     def end(self, run: Run, state: SceneState) -> None:
-        """The last files of a trial; an interrupted one is not judged."""
+        """Write the last files of a trial and record its score; an interrupted trial has none."""
         trial, score = self.trials.pop(run), run.score()
         with run.files:
             super().end(run, state)
@@ -170,21 +171,21 @@ class SearchLoop(JittedLoop):
 
 
 def check_keys(keys: Sequence[str], base: RunSettings) -> None:
-    """Raise SettingsError for a searched key that is a size or a kind, which would be another program; for lessons."""
+    """Raise SettingsError for a searched key that would need another program, such as a size, and for curricula."""
     refuse_curricula(base, "trials of --search")
     traced(keys, base, environment_in(base.env_settings))
 
 
 def traced(keys: Sequence[str], base: RunSettings, env: JaxEnv | JaxScene) -> dict[str, list[tuple[str, str]]]:
-    """By searched key the settings (behavior, key of it) that it stands for; not those of the environment.
+    """Return the settings (behavior, key) of each searched key; environment parameters are left out.
 
-    Raises SettingsError for one that cannot be traced.
+    Raises SettingsError for a key that cannot be traced.
     """
     known: dict[str, list[tuple[str, str]]] = {}
     names = [part.name for part in scene_of(env).parts]
     for name in names:
         for key in variable(behavior_settings_for(base, name)):
-            settings = [(name, own) for own in (key, *_FOLLOWED_BY.get(key, ()))]
+            settings = [(name, setting) for setting in (key, *_FOLLOWED_BY.get(key, ()))]
             known.setdefault(key, []).extend(settings)
             if len(names) > 1:
                 known[f"behaviors.{name}.{key}"] = settings

@@ -1,9 +1,9 @@
-"""From T steps of one seed's areas to the `Rollout` that an algorithm learns from, and the figures of its episodes.
+"""Convert T steps of one seed's areas to the `Rollout` that an algorithm learns from, and compute episode figures.
 
-All rows are aligned in time here: state t of a row is decision t of its area. Environments that truncate get a second
-state after each decision, absent unless a team was cut off there: its true last observation. The state after the last
-step bootstraps those who live on; like every state it is trained on once, with the next rollout. So is a decision that
-is still open then, because its member pauses: the next rollout begins with it (`collect.from_before`).
+All rows are aligned in time: state t of a row is decision t of its area. Environments that truncate have a second state
+after each decision, with the true last observation; it is absent unless a team was cut off there. The state after the
+last step bootstraps members that live on; like every state it is trained on once, with the next rollout. So is a
+decision that is still pending because its member is paused: the next rollout begins with it (`collect.from_before`).
 """
 
 from __future__ import annotations
@@ -25,44 +25,43 @@ from jaxrl.types import Action
 
 
 class Moments(NamedTuple):
-    """Of a number that is met now and then: float32 [], or float64 [S] where numpy has put several together.
+    """Moments of a set of numbers: float32 [], or float64 [S] if numpy has combined several sets.
 
-    Squares are of distances from the mean: float32 sums of plain squares know nothing of a spread below a thousandth of
-    the mean.
+    Squares are of distances from the mean: float32 sums of plain squares lose a spread below a thousandth of the mean.
     """
 
     count: Any
-    mean: Any  # 0 of none
+    mean: Any  # 0 without numbers
     squares: Any  # sum of squared distances from the mean
 
     @property
     def total(self) -> Any:
-        """Their sum."""
+        """Sum of the numbers."""
         return self.count * self.mean
 
     @property
     def std(self) -> Any:
-        """Their population standard deviation; 0 of none."""
+        """Population standard deviation; 0 without numbers."""
         return (self.squares / (self.count + (self.count == 0))) ** 0.5
 
 
 class EpisodeFigures(NamedTuple):
-    """Of the episodes that ended in a rollout."""
+    """Figures of the episodes that ended in a rollout."""
 
     reward: Moments  # own return of each agent
     length: Moments  # decisions of each agent before its last
-    # Return of each team: what it earned in its whole episode, by whomever it was received. All are paid at every step
-    # here, so the same reward is known by its step, and a team whose members are replaced keeps what it earned before.
+    # Group return of each team over its whole episode, whichever member received it. All members get it in the same
+    # step here, so one reward counts once, and a team whose members are replaced keeps its earlier rewards.
     group_reward: Moments
     received: Any  # sum of the group rewards that the agents received: float32 [], or float64 [S] as in Moments
     mates_reward: Any  # sum of the own rewards of the agents' mates while they lived
-    stats: dict[str, Moments]  # what the environment tells of an episode
+    stats: dict[str, Moments]  # the environment's statistics of an episode
 
 
 def stack(
     env: Sizes, steps: Transitions, last: TeamView, memory: Any, *, team_rows: bool, time_horizon: int
 ) -> Rollout:
-    """As `stacked`, with nothing where its masks say so."""
+    """Make a rollout as `stacked`, with zeros where its masks are False."""
     return masked(stacked(env, steps, last, memory, team_rows=team_rows, time_horizon=time_horizon))
 
 
@@ -74,13 +73,13 @@ def stack_team(
     *,
     time_horizon: int,
 ) -> dict[str, Rollout]:
-    """The rollouts [T', B, A_k] of the behaviors of a team, whose row b is the same team; arguments as of `stacked`.
+    """Make the rollouts [T', B, A_k] of the behaviors of a team, aligned so that row b is one team in all of them.
 
-    Who is there, who waits, what was earned and how it ended is that of one row with the members of all.
+    Presence, waiting, rewards and ends are computed as of one row with all members. Arguments as of `stacked`.
     """
     first = next(iter(sizes.values()))
     whole = first._replace(members=sum(env.members for env in sizes.values()))
-    of_all = {field: _beside(sizes, {n: getattr(of, field) for n, of in steps.items()}) for field in _OF_ALL}
+    of_all = {field: _beside(sizes, {n: getattr(part, field) for n, part in steps.items()}) for field in _OF_ALL}
     nothing = jnp.zeros((*of_all["alive"].shape, 0))
     empty = dict.fromkeys(("obs", "carry", "last_obs", "last_carry"), ())
     empty |= {
@@ -93,12 +92,12 @@ def stack_team(
     everybody = steps[next(iter(sizes))]._replace(**empty | of_all)
     seen = TeamView((), alive, alive)
     row = stacked(whole, everybody, seen, (), team_rows=True, time_horizon=time_horizon)
-    found, start = {}, 0
+    rollouts, start = {}, 0
     for name, env in sizes.items():
-        own = stacked(env, steps[name], last[name], memory[name], team_rows=True, time_horizon=time_horizon)
-        mine = slice(start, start := start + env.members)
-        found[name] = masked(own._replace(**{field: getattr(row, field)[:, :, mine] for field in _OF_ROW}))
-    return found
+        rollout = stacked(env, steps[name], last[name], memory[name], team_rows=True, time_horizon=time_horizon)
+        columns = slice(start, start := start + env.members)
+        rollouts[name] = masked(rollout._replace(**{field: getattr(row, field)[:, :, columns] for field in _OF_ROW}))
+    return rollouts
 
 
 _OF_ALL = (
@@ -110,7 +109,7 @@ _OF_ROW = (
 
 
 def _beside(sizes: Mapping[str, Sizes], arrays: Mapping[str, Array]) -> Array:
-    """[T, E, A_k] of the behaviors of a team → [T, E, A], the members of all, team by team."""
+    """Concatenate arrays [T, E, A_k] of the behaviors of a team to [T, E, A], team by team."""
     joined = jnp.concatenate([by_team(env, arrays[name]) for name, env in sizes.items()], axis=-1)
     return joined.reshape(*joined.shape[:-2], -1)
 
@@ -118,13 +117,13 @@ def _beside(sizes: Mapping[str, Sizes], arrays: Mapping[str, Array]) -> Array:
 def stacked(
     env: Sizes, steps: Transitions, last: TeamView, memory: Any, *, team_rows: bool, time_horizon: int
 ) -> Rollout:
-    """The rollout [T', B, A'] of one seed: `steps` [T, E, A, ...] without the seed axis, `last` the view after them.
+    """Make the rollout [T', B, A'] of one seed from `steps` [T, E, A, ...], without masking.
 
-    `memory` is what the members remember then, a pytree of [E, A, *].
+    `last` is the view after the steps, `memory` the members' memory then, a pytree of [E, A, *].
 
-    T' = T + 1, or 2 T + 1 where the environment truncates. Rows are teams (B = E·K, A' = A / K) or single agents
-    (B = E·A, A' = 1), which then end for good when they end: what their team earns later is not theirs. Returns pass
-    through states in which a member pauses, in which nobody of its row decides, and second states that are absent.
+    T' = T + 1, or 2 T + 1 if the environment truncates. Rows are teams (B = E·K, A' = A / K) or single agents
+    (B = E·A, A' = 1). A single agent terminates when it ends: later rewards of its team are not counted for it. Returns
+    pass through states in which a member is paused, in which no member of its row decides, and absent second states.
     """
     lead = steps.alive.shape
     members = env.members if team_rows else 1
@@ -135,7 +134,7 @@ def stacked(
 
     alive, waits, arrived = row(steps.alive), row(steps.waits), row(steps.arrived)
     ended = row(steps.terminated | steps.truncated)
-    # Alone in its row an agent ends for good, also when another takes the row in the same step.
+    # A single agent in a row terminates when it ends, even if another agent takes the row in the same step.
     over = ended & ~row(steps.stays).any(-1, keepdims=True) if team_rows else ended
     truncated = over & row(steps.truncated)
     final = over & truncated.any(-1, keepdims=True)  # part of the last state of a team that was cut off
@@ -154,14 +153,14 @@ def stacked(
     told = jax.lax.cond(pauses, lambda: _by_decision(told, alive, arrived, over, final), lambda: told)
 
     def states(x: Array, at_last: Array, at_final: Array | None = None) -> Array:
-        """[T, ...] of decisions, with final states in between and the last one: [T', ...]."""
+        """Interleave decisions [T, ...] with final states, and append the last state: [T', ...]."""
         if env.truncates:
             between = jnp.zeros_like(x) if at_final is None else at_final
             x = jnp.stack([x, between], axis=1).reshape(2 * x.shape[0], *x.shape[1:])
         return jnp.concatenate([x, at_last[None]])
 
     def decided(x: Array) -> Array:
-        """Nothing in states in which nobody acts."""
+        """Convert decisions [T, ...] to states [T', ...], with zeros in states without decisions."""
         return states(x, jnp.zeros_like(x[0]))
 
     lives = row(last.alive[None])[0] | ((alive | waits) & ~arrived)[-1]
@@ -190,7 +189,7 @@ def stacked(
 
 
 class _Told(NamedTuple):
-    """Of each decision, [T, B, A, ...]; fields as in `Rollout`."""
+    """Outcomes of decisions, [T, B, A, ...]; fields as in `Rollout`."""
 
     acted: Array
     action: Action
@@ -203,27 +202,27 @@ class _Told(NamedTuple):
 
 
 def _by_decision(told: _Told, alive: Array, arrived: Array, over: Array, final: Array) -> _Told:
-    """What stands at the step with which it arrived, at the step of the decision; actions also while members pause.
+    """Move outcomes from the step at which they arrived to the step of their decision; repeat actions during pauses.
 
-    Whoever left its team is followed by the next state in which a mate decides, and by nothing if the team ends before.
-    What its mates are paid until then is its, too.
+    An agent that left its team is followed by the next state in which a mate decides, or by none if the team ends
+    before. It also gets its mates' rewards until then.
     """
     time, nowhere = jnp.arange(len(alive))[:, None, None], len(alive)
 
     def next_of(mask: Array) -> Array:
-        """The first step from each on in which `mask` holds; `nowhere` if none does."""
+        """Return the first step, from each on, in which `mask` holds; `nowhere` if none does."""
         return jax.lax.cummin(jnp.where(mask, time, nowhere), axis=0, reverse=True)
 
     def at(x: Array, step: Array) -> Array:
         return jnp.take_along_axis(x, trailing(step, x), axis=0)
 
     decides, ends = (next_of(x.any(-1, keepdims=True)) for x in (alive, over))
-    after = jnp.concatenate([decides[1:], jnp.full_like(decides[:1], nowhere)])
+    following = jnp.concatenate([decides[1:], jnp.full_like(decides[:1], nowhere)])
     end = jnp.concatenate([ends[1:], jnp.full_like(ends[:1], nowhere)])
     cut_off = at(final.any(-1, keepdims=True), jnp.minimum(end, nowhere - 1))
-    for_nothing = told.left & (end < after) & ~cut_off
+    for_nothing = told.left & (end < following) & ~cut_off
     paid = jnp.cumsum(jnp.broadcast_to(told.reward.sum(-1, keepdims=True), told.reward.shape), axis=0)
-    later = at(paid, jnp.broadcast_to(jnp.minimum(after - 1, jnp.minimum(end, nowhere - 1)), paid.shape)) - paid
+    later = at(paid, jnp.broadcast_to(jnp.minimum(following - 1, jnp.minimum(end, nowhere - 1)), paid.shape)) - paid
     told = told._replace(
         left=told.left & ~for_nothing,
         terminated=told.terminated | for_nothing,
@@ -231,12 +230,12 @@ def _by_decision(told: _Told, alive: Array, arrived: Array, over: Array, final: 
     )
     known = next_of(arrived)
     newest = jax.lax.cummax(jnp.where(alive, time, 0), axis=0)
-    found = jax.tree.map(lambda x: at(x, jnp.minimum(known, nowhere - 1)), told._replace(acted=alive, action=()))
-    return found._replace(acted=alive & (known < nowhere), action=jax.tree.map(lambda x: at(x, newest), told.action))
+    moved = jax.tree.map(lambda x: at(x, jnp.minimum(known, nowhere - 1)), told._replace(acted=alive, action=()))
+    return moved._replace(acted=alive & (known < nowhere), action=jax.tree.map(lambda x: at(x, newest), told.action))
 
 
 def _cut(alive: Array, waits: Array, ended: Array, time_horizon: int) -> Array:
-    """bool [T, B, A]: a segment has reached `time_horizon` decisions here. Segments begin anew with each rollout."""
+    """Return where a segment has reached `time_horizon` decisions, bool [T, B, A]; each rollout begins new segments."""
     if time_horizon >= alive.shape[0]:
         return jnp.zeros_like(alive)
     goes_on = (alive | waits) & ~ended
@@ -247,7 +246,7 @@ def _cut(alive: Array, waits: Array, ended: Array, time_horizon: int) -> Array:
 
 
 def figures(env: Sizes, steps: Transitions, team_over: Array | None = None) -> EpisodeFigures:
-    """Of the episodes that ended in `steps` [T, E, ...]; of teams those of `team_over`, where mates are of others."""
+    """Compute figures of the episodes that ended in `steps` [T, E, ...]; `team_over` for teams of several behaviors."""
     ended = steps.terminated | steps.truncated
     team_over = teams_over({"": env}, {"": steps}) if team_over is None else team_over
     return EpisodeFigures(
@@ -261,14 +260,14 @@ def figures(env: Sizes, steps: Transitions, team_over: Array | None = None) -> E
 
 
 def teams_over(sizes: Mapping[str, Sizes], steps: Mapping[str, Transitions]) -> Array:
-    """bool [T, E, K]: the last member of a team has ended, of whichever of these behaviors it is."""
+    """Return where the last member of a team has ended, counting all these behaviors, bool [T, E, K]."""
     ended = [by_team(env, steps[name].terminated | steps[name].truncated).any(-1) for name, env in sizes.items()]
     stays = [by_team(env, steps[name].stays).any(-1) for name, env in sizes.items()]
     return reduce(jnp.logical_or, ended) & ~reduce(jnp.logical_or, stays)
 
 
 def moments(x: Array, mask: Array) -> Moments:
-    """Of float32 `x` where `mask`, both [...]. In two passes, the second of which mends what the first has rounded."""
+    """Compute moments of float32 `x` where `mask`, both [...]; a second pass corrects the rounding of the first."""
     count = mask.sum(dtype=jnp.float32)
     divisor = jnp.maximum(count, 1.0)
     about = jnp.where(mask, x, 0.0).sum() / divisor
@@ -279,7 +278,7 @@ def moments(x: Array, mask: Array) -> Moments:
 
 
 def together(some: Any, others: Any) -> Any:
-    """Sums of the arrays of two equal pytrees, of JAX or numpy; of the `Moments` in them those of both (Chan 1983)."""
+    """Add the arrays of two equal pytrees, of JAX or numpy, and combine the `Moments` in them (Chan 1983)."""
 
     def pair(a: Any, b: Any) -> Any:
         if not isinstance(a, Moments):
@@ -294,25 +293,25 @@ def together(some: Any, others: Any) -> Any:
 
 
 def first_fault(steps: Transitions, last: TeamView) -> Array:
-    """int32 [3]: (step, area, 0 observation or 1 reward) of the first number that is not finite; -1 where none is.
+    """Return (step, area, 0 observation or 1 reward) of the first number that is not finite, int32 [3]; -1 if none.
 
-    Step T is the view after the T decisions, which the newest of them bootstrap from.
+    Step T is the view after the T decisions, from which the newest of them bootstrap.
     """
     unseen = _any_not_finite(steps.obs, steps.alive | steps.waits)
     if steps.last_obs:
         unseen |= _any_not_finite(steps.last_obs, steps.truncated)
     unpaid = _any_not_finite((steps.reward, steps.group_reward), steps.arrived)
-    after = _any_not_finite(last.obs, last.alive)
-    bad = jnp.stack([jnp.vstack([unseen, after]), jnp.vstack([unpaid, jnp.zeros_like(after)])], axis=-1)  # [T+1, E, 2]
+    end = _any_not_finite(last.obs, last.alive)
+    bad = jnp.stack([jnp.vstack([unseen, end]), jnp.vstack([unpaid, jnp.zeros_like(end)])], axis=-1)  # [T+1, E, 2]
     at, areas = jnp.argmax(bad.reshape(-1)), bad.shape[1]
     where = jnp.stack([at // (2 * areas), at // 2 % areas, at % 2]).astype(jnp.int32)
     return jnp.where(bad.any(), where, -1)
 
 
 def _any_not_finite(numbers: tuple[Array, ...], mask: Array) -> Array:
-    """bool [..., E]: a member in `mask` [..., E, A] has a number in one of the arrays [..., E, A, *] that is not.
+    """Return where a member in `mask` [..., E, A] has a non-finite number in the arrays [..., E, A, *], bool [..., E].
 
-    Whole numbers, such as those of images, always are and cost nothing.
+    Integer arrays, such as images, are always finite and skipped.
     """
     floats = [x for x in numbers if jnp.issubdtype(x.dtype, jnp.inexact)]
     finite = [jnp.isfinite(x).reshape(*mask.shape, -1).all(-1) for x in floats]

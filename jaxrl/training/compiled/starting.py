@@ -1,4 +1,4 @@
-"""A fresh start of every seed. The letters are those of `iteration.py`."""
+"""Make the initial state of every seed. The letters are those of `iteration.py`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from jaxrl.training.compiled.recent_returns import none_yet, nothing
 from jaxrl.training.compiled.state import JittedState, Pending, SceneState
 
 _RIVALS = 2**31 - 2
-"""What is drawn for rivals, apart from iterations."""
+"""Number that is folded into the keys of rivals; iterations never reach it."""
 
 
 def start(plan: Plan, numbers: Array, parameters: Mapping[str, Any] | None = None) -> SceneState:
-    """A fresh start of each seed in `numbers`, uint32 [S]. What a seed does depends on its number alone.
+    """Make the initial state of each seed in `numbers`, uint32 [S]; a seed's training depends only on its number.
 
-    `parameters`: of the environment, instead of those of the plan.
+    `parameters`: environment parameters that replace those of the plan.
     """
     keys = jax.vmap(lambda number: jax.random.split(jax.random.key(number), 3))(numbers)  # [S, 3]
     parameters = of_each_seed(plan.parameters if parameters is None else parameters, numbers)
@@ -35,10 +35,10 @@ def start(plan: Plan, numbers: Array, parameters: Mapping[str, Any] | None = Non
     areas, plays = start_play(plan.scene, plan.algorithms, keys[:, 1], plan.areas, {**parameters, **first})
     parts = {}
     for index, (name, learner) in enumerate(plan.learners.items()):
-        own = keys if index == 0 else jax.vmap(jax.vmap(lambda key, i=index: jax.random.fold_in(key, i)))(keys)
-        part = parts[name] = _start_learners(learner, own[:, 0], own[:, 2], plays[name])
+        subkeys = keys if index == 0 else jax.vmap(jax.vmap(lambda key, i=index: jax.random.fold_in(key, i)))(keys)
+        part = parts[name] = _start_learners(learner, subkeys[:, 0], subkeys[:, 2], plays[name])
         if name in plan.rivals:
-            draws = jax.vmap(lambda key: jax.random.fold_in(key, _RIVALS))(own[:, 2])
+            draws = jax.vmap(lambda key: jax.random.fold_in(key, _RIVALS))(subkeys[:, 2])
             of_rivals = opponents.begin(plan.rivals[name], part.train.policy, plays[rivals_of(name)], draws)
             parts[name] = part.replace(rivals=of_rivals)
     state = SceneState(areas, parts, parameters)
@@ -46,15 +46,15 @@ def start(plan: Plan, numbers: Array, parameters: Mapping[str, Any] | None = Non
 
 
 def _start_learners(learner: Learner, init_keys: Array, keys: Array, play: Play) -> JittedState:
-    """A fresh learner for each seed beside the areas that it begins with. Both keys [S] are consumed."""
+    """Make a fresh learner for each seed, with its initial play. Both keys [S] are consumed."""
     algorithm = learner.algorithm
     store, train = algorithm.storage.init(), jax.vmap(algorithm.init)(init_keys)
-    made = none_made(algorithm, train.policy, play, keys)
+    no_decisions = none_made(algorithm, train.policy, play, keys)
     return JittedState(
         train=train,
         store=jax.tree.map(lambda x: jnp.broadcast_to(x, (*keys.shape, *x.shape)), store),
         fresh=jnp.zeros(keys.shape, jnp.int32),
-        play=play._replace(made=made),
+        play=play._replace(made=no_decisions),
         parameters={},
         values={key: for_each(value, keys) for key, value in learner.values.items()},
         key=keys,
@@ -68,17 +68,17 @@ def _start_learners(learner: Learner, init_keys: Array, keys: Array, play: Play)
 
 
 def _with_room(plan: Plan, name: str, state: SceneState) -> JittedState:
-    """The state of a behavior, with room for what it meets until it learns."""
+    """Return the state of a behavior, with room for the decisions of a rollout of several iterations."""
     part, every = state.parts[name], plan.learners[name].every
     if every == 1:
         return part
-    _, met = jax.eval_shape(partial(played, plan), state)
-    room = jax.tree.map(lambda x: jnp.zeros((x.shape[1], every * x.shape[0], *x.shape[2:]), x.dtype), met[name])
+    _, steps = jax.eval_shape(partial(played, plan), state)
+    room = jax.tree.map(lambda x: jnp.zeros((x.shape[1], every * x.shape[0], *x.shape[2:]), x.dtype), steps[name])
     return part.replace(store=Pending(own=part.store, steps=room))
 
 
 def of_each_seed(parameters: Mapping[str, Any], numbers: Array) -> dict[str, Value]:
-    """Of the environment: a number becomes one for each seed [S], distributions are that already."""
+    """Broadcast environment parameters to one value per seed [S]; distributions already have the seed axis."""
     return {
         name: jax.tree.map(jnp.asarray, value) if isinstance(value, Distribution) else for_each(value, numbers)
         for name, value in parameters.items()
@@ -86,12 +86,12 @@ def of_each_seed(parameters: Mapping[str, Any], numbers: Array) -> dict[str, Val
 
 
 def for_each(value: Any, numbers: Array, dtype: Any = jnp.float32) -> Array:
-    """The same number for each seed, or one for each: [S]."""
+    """Broadcast a number, or one for each seed, to [S]."""
     return jnp.broadcast_to(jnp.asarray(value, dtype), numbers.shape)
 
 
 def _nothing_paid(learner: Learner, alive: Array) -> Any:
-    """`JittedState.paid` before anything was, for the members `alive` [S, E, A]; () where no signal asks for it."""
+    """Return the initial zeros of `JittedState.paid` for the members `alive` [S, E, A]; () without signal rewards."""
     algorithm, (seeds, areas, agents) = learner.algorithm, alive.shape
     if algorithm.signal_rewards is None:
         return ()

@@ -1,4 +1,4 @@
-"""What the compiled loop continues from, and what it has brought. The letters are those of `iteration.py`."""
+"""State and logs of the compiled loop. The letters are those of `iteration.py`."""
 
 from __future__ import annotations
 
@@ -22,89 +22,89 @@ from jaxrl.training.compiled.stacking import EpisodeFigures, Moments, together
 
 
 class JittedState(struct.PyTreeNode):
-    """What the training of one behavior continues from. Every array has the leading axis S."""
+    """State of the training of one behavior. Every array has the leading axis S."""
 
     train: TrainState
-    store: Any  # what the algorithm keeps from one iteration to the next; () on-policy; `Pending` of a longer rollout
-    fresh: Array  # int32 [S], decisions that the store was given since the last update
+    store: Any  # the algorithm's store between iterations; () on-policy; `Pending` if rollouts span iterations
+    fresh: Array  # int32 [S], decisions that were stored since the last update
     play: Play  # [S, E, ...]
     parameters: dict[str, Value]  # of the environment, float32 [S] or a distribution [S]: for episodes that begin
     values: dict[str, Array]  # settings in which seeds differ, float32 [S], by dotted key
     key: Array  # typed key [S], never consumed: iteration n draws from fold_in(key, n)
     iteration: Array  # uint32 [S]
-    frozen: Array  # bool [S], numbers of this seed were not finite: it plays on, but learns and tells nothing any more
-    recent: RecentReturns  # what each seed is worth lately
-    newest: Any = ()  # `NewestEpisodes` [S] of the last iteration, where lessons are judged by episodes
-    last_step: Any = ()  # int32 [S], the trainer step after which it learns no more, where others then go on; else ()
-    rivals: Any = ()  # `RivalState` where it learns by self-play; else ()
-    paid: Any = ()  # float32 [S, B, A] by signal, what episodes under way were paid; () where nothing is added up
+    frozen: Array  # bool [S], numbers of this seed were not finite: it plays on, without learning or reporting
+    recent: RecentReturns  # recent returns of each seed
+    newest: Any = ()  # `NewestEpisodes` [S] of the last iteration, if lessons are judged by episodes
+    last_step: Any = ()  # int32 [S], the trainer step after which it learns no more, if others then go on; else ()
+    rivals: Any = ()  # `RivalState` with self-play; else ()
+    paid: Any = ()  # float32 [S, B, A] by signal, reward sums of open episodes; () without signal rewards
 
 
 class Pending(struct.PyTreeNode):
     """`JittedState.store` of a behavior whose rollout is longer than an iteration."""
 
-    own: Any  # what the algorithm keeps
+    own: Any  # the algorithm's store
     steps: Transitions  # [S, `every` * T, ...], filled from the front
 
 
 def stored(state: JittedState) -> Any:
-    """What the algorithm keeps, without what it has not been given yet."""
+    """Return the algorithm's store, without the decisions of an incomplete rollout."""
     return state.store.own if isinstance(state.store, Pending) else state.store
 
 
 def with_stored(state: JittedState, own: Any) -> JittedState:
-    """The state in which the algorithm keeps this."""
+    """Return the state with the algorithm's store replaced."""
     return state.replace(store=state.store.replace(own=own) if isinstance(state.store, Pending) else own)
 
 
 class SceneState(struct.PyTreeNode):
-    """Everything that a run continues from. Every array has the leading axis S."""
+    """Whole state of a run. Every array has the leading axis S."""
 
     areas: Areas  # [S, E]
-    parts: dict[str, JittedState]  # by behavior; without areas and parameters, which are everybody's
+    parts: dict[str, JittedState]  # by behavior; without areas and parameters, which are shared
     parameters: dict[str, Value]  # of the environment, float32 [S] or a distribution [S]: for episodes that begin
 
     def of(self, name: str) -> JittedState:
-        """One behavior's state with the areas: what its checkpoint holds."""
+        """Return one behavior's state with the areas and parameters, as its checkpoint holds it."""
         part = self.parts[name]
         return part.replace(play=part.play._replace(areas=self.areas), parameters=self.parameters)
 
     @staticmethod
     def made_of(states: Mapping[str, JittedState]) -> SceneState:
-        """The whole of what `of` tells of each behavior."""
+        """Make the whole state from the states that `of` returns for each behavior."""
         first = next(iter(states.values()))
-        parts = {name: of.replace(play=of.play._replace(areas=()), parameters={}) for name, of in states.items()}
+        parts = {name: part.replace(play=part.play._replace(areas=()), parameters={}) for name, part in states.items()}
         return SceneState(first.play.areas, parts, first.parameters)
 
     @property
     def world(self) -> World:
-        """Where all behaviors stand."""
+        """Areas, and the plays of all behaviors and rivals."""
         plays = {name: part.play for name, part in self.parts.items()}
-        return self.areas, plays | {rivals_of(name): of.play for name, of in self.rivals.items()}
+        return self.areas, plays | {rivals_of(name): rivals.play for name, rivals in self.rivals.items()}
 
     @property
     def rivals(self) -> dict[str, RivalState]:
-        """By behavior that learns by self-play."""
+        """Self-play states, by behavior with self-play."""
         return {name: part.rivals for name, part in self.parts.items() if isinstance(part.rivals, RivalState)}
 
     @property
     def episodes(self) -> dict[str, Value]:
-        """`parameters`, with whose turn it is to learn."""
-        turn = next((of.turn for of in self.rivals.values()), None)  # the same of all
+        """Parameters of new episodes: `parameters`, and with self-play the learning side."""
+        turn = next((rivals.turn for rivals in self.rivals.values()), None)  # equal for all behaviors
         return self.parameters if turn is None else {**self.parameters, TURN: turn.astype(jnp.float32)}
 
 
 class IterationLog(NamedTuple):
-    """What one or several iterations of `JittedTrainer.run` have brought. Every array has the leading axis S."""
+    """Log of one or several iterations of `JittedTrainer.run`. Every array has the leading axis S."""
 
-    updates: Array  # int32 [S], iterations in which the seed learned: it was due, and max_steps not passed yet
+    updates: Array  # int32 [S], iterations in which the seed learned: an update was due, and max_steps not passed yet
     metric_sums: Metrics  # float32 [S] by name, over these updates
     episodes: EpisodeFigures
-    fault: Array  # int32 [S, 4]: iteration, and what was not finite in it, as in `fault_of`; or -1
+    fault: Array  # int32 [S, 4]: iteration, and its first non-finite number as in `fault_of`; or -1
 
     @property
     def metrics(self) -> dict[str, np.ndarray]:
-        """By name each metric's mean over the updates, float64 [S]; NaN for a seed that made none."""
+        """Mean of each metric over the updates by name, float64 [S]; NaN for a seed without updates."""
         with np.errstate(invalid="ignore"):
             return {
                 name: np.asarray(total, np.float64) / np.asarray(self.updates)
@@ -112,12 +112,12 @@ class IterationLog(NamedTuple):
             }
 
     def metric(self, name: str) -> np.ndarray:
-        """One of `metrics`."""
+        """Return one of `metrics`."""
         return self.metrics[name]
 
     @property
     def group_reward(self) -> np.ndarray:
-        """Mean return of the team episodes that ended, float64 [S]; NaN where none did."""
+        """Mean group return of the team episodes that ended, float64 [S]; NaN where none did."""
         return _mean(self.episodes.group_reward)
 
     @property
@@ -127,9 +127,9 @@ class IterationLog(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All that the host reads of a behavior after some iterations, as numpy arrays with the leading axis S."""
+    """All values of a behavior that the host reads after a chunk, as numpy arrays with the leading axis S."""
 
-    step: Any  # int32 [S], of the trainer
+    step: Any  # int32 [S], trainer step
     frozen: Any  # bool [S]
     iteration: Any  # uint32 [S]
     values: Any  # float32 [S] by dotted key
@@ -138,24 +138,24 @@ class Report(NamedTuple):
     log: Any = ()  # `IterationLog` of these iterations; () before any
 
     def slowest(self) -> int:
-        """Step of the slowest seed that still learns; of the slowest of all where none does."""
+        """Return the step of the slowest seed that is not frozen, or of the slowest of all if all are frozen."""
         return int(self.step.min() if self.frozen.all() else self.step[~self.frozen].min())
 
 
 def step_of(state: JittedState) -> int:
-    """`Report.slowest` of a state."""
+    """Compute `Report.slowest` from a state."""
     steps, frozen = np.asarray(state.train.step), np.asarray(state.frozen)
     return int(steps.min() if frozen.all() else steps[~frozen].min())
 
 
 def empty_log(shapes: IterationLog) -> IterationLog:
-    """Of no iteration, or of one in which a behavior has learned nothing, and told nothing."""
+    """Return a log of zeros: of no iteration, or of one without an update and a report."""
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     return empty._replace(fault=empty.fault - 1)
 
 
 def add_log(total: IterationLog, log: IterationLog) -> IterationLog:
-    """Both together, with the first fault."""
+    """Add a later log to a total, keeping the first fault."""
     fault = jnp.where(total.fault[:, :1] < 0, log.fault, total.fault)
     return together(total, log)._replace(fault=fault)
 

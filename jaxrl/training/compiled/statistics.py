@@ -1,4 +1,4 @@
-"""Numbers of all seeds of a compiled run, put together over iterations, from one summary to the next."""
+"""Statistics of all seeds of a compiled run, summed over iterations between two summaries."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from jaxrl.training.signal_rewards import extrinsic_sum
 from jaxrl.types import NOTHING
 
 STRENGTH = "reward_signals.extrinsic.strength"
-"""Among the settings in which members of a population differ."""
+"""Key of a setting in which members of a population can differ."""
 
 
 class SeedStatistics:
-    """Collects between two summaries. All numbers are numpy arrays with the leading axis S."""
+    """Statistics between two summaries. All numbers are numpy arrays with the leading axis S."""
 
     def __init__(self, subject: Subject, lessons: SeedLessons) -> None:
         self._subject, self._lessons = subject, lessons
         self.group_rewards = False
-        self._since: IterationLog | None = None  # since the last summary
-        self._extrinsic: np.ndarray | None = None  # sum of what episodes were paid since then; None without the signal
+        self._since: IterationLog | None = None  # sums since the last summary
+        self._extrinsic: np.ndarray | None = None  # sum of episodes' extrinsic rewards since; None without the signal
         self._recent: RecentReturns | None = None
         self.frozen = np.zeros(len(subject.seeds), bool)
-        """By seed: it tells nothing any more, and counts in no mean over seeds."""
+        """Frozen seeds, bool [S]: they report nothing, and count in no mean over seeds."""
 
     def add(self, chunk: IterationLog, recent: RecentReturns, values: Mapping[str, Any] = NOTHING) -> None:
-        """Some iterations have run, in which seeds differed in `values`; `recent` stands after them."""
+        """Add a chunk of iterations, in which seeds differed in `values`; `recent`: recent returns after it."""
         exact: IterationLog = jax.tree.map(lambda x: np.asarray(x, np.float64), chunk)
         paid = self._paid(exact.episodes, values)
         self._extrinsic = paid if self._since is None or paid is None else self._extrinsic + paid
@@ -47,22 +47,22 @@ class SeedStatistics:
         self._recent = recent
 
     def take(self) -> list[dict[str, Summary]]:
-        """By seed, the summary of each tag; afterwards everything is empty."""
-        seeds, collected, self._since = range(len(self._subject.seeds)), self._since, None
-        if collected is None:
+        """Return each seed's summary of each tag, and empty the statistics."""
+        seeds, total, self._since = range(len(self._subject.seeds)), self._since, None
+        if total is None:
             return [{} for _ in seeds]
-        return [{} if self.frozen[seed] else self._summaries(collected, seed) for seed in seeds]
+        return [{} if self.frozen[seed] else self._summaries(total, seed) for seed in seeds]
 
     def of_evaluation(self, evaluated: Evaluated) -> list[dict[str, Summary]]:
-        """By seed, the summary of each tag of episodes that were played beside the training."""
+        """Return each seed's summary of each tag of an evaluation."""
         self.group_rewards |= _earned(evaluated.episodes.group_reward)
         seeds = range(len(self._subject.seeds))
         return [{} if self.frozen[seed] else self._evaluated(evaluated, seed) for seed in seeds]
 
     def recent_reward(self) -> np.ndarray:
-        """float64 [S], mean return of each seed over about its last 100 episodes; of teams if they earn.
+        """Compute each seed's mean return over about its last 100 episodes, of teams with group rewards, float64 [S].
 
-        NaN before any has ended, and of frozen seeds and exploiters.
+        NaN before any has ended, and for frozen seeds and exploiters.
         """
         if self._recent is None:
             return np.full(len(self._subject.seeds), np.nan)
@@ -70,12 +70,12 @@ class SeedStatistics:
         return np.where(self.frozen | self._subject.exploits, np.nan, chosen.mean())
 
     def mean_reward(self) -> float | None:
-        """Mean of `recent_reward` over seeds; None before any episode has ended."""
+        """Compute the mean of `recent_reward` over seeds; None before any episode has ended."""
         rewards = self.recent_reward()
         return None if np.isnan(rewards).all() else float(np.nanmean(rewards))
 
     def result_line(self, name: str) -> str | None:
-        """How the run ended, in words."""
+        """Return a sentence with the run's recent mean return and its frozen seeds, or None."""
         rewards, lines = self.recent_reward(), []
         if np.isfinite(rewards).any():
             spread = "" if len(rewards) == 1 else f" (seeds: {_spread(rewards[np.isfinite(rewards)])})"
@@ -87,13 +87,13 @@ class SeedStatistics:
         return f"{name}: {' '.join(lines)}" if lines else None
 
     def _summaries(self, collected: IterationLog, seed: int) -> dict[str, Summary]:
-        """What one seed's event file gets, by tag."""
+        """Return the summaries for one seed's event file, by tag."""
         episodes: EpisodeFigures = jax.tree.map(lambda x: float(x[seed]), collected.episodes)
-        found = {tags.CUMULATIVE_REWARD: episodes.reward, tags.EPISODE_LENGTH: episodes.length}
+        by_tag = {tags.CUMULATIVE_REWARD: episodes.reward, tags.EPISODE_LENGTH: episodes.length}
         if self.group_rewards:
-            found[tags.GROUP_CUMULATIVE_REWARD] = episodes.group_reward
-        found |= episodes.stats
-        summaries = {tag: _summary(moments) for tag, moments in found.items() if moments.count > 0}
+            by_tag[tags.GROUP_CUMULATIVE_REWARD] = episodes.group_reward
+        by_tag |= episodes.stats
+        summaries = {tag: _summary(moments) for tag, moments in by_tag.items() if moments.count > 0}
         count = int(episodes.reward.count)
         if count and self._extrinsic is not None:
             summaries[tag_of("reward/extrinsic")] = _average(float(self._extrinsic[seed]), count)
@@ -103,17 +103,17 @@ class SeedStatistics:
         return summaries | self._lessons.summaries(seed)
 
     def _paid(self, episodes: EpisodeFigures, values: Mapping[str, Any]) -> np.ndarray | None:
-        """What the environment's own signal has paid in all episodes, float64 [S]; None without it."""
+        """Sum the environment's rewards over all episodes, float64 [S]; None without its signal."""
         subject, sums = self._subject, (episodes.reward.total, episodes.received, episodes.mates_reward)
         own, group, mates = map(np.asarray, sums)
-        strength = values.get(STRENGTH) if subject.changing else None  # else that of the settings, to the last digit
+        strength = values.get(STRENGTH) if subject.changing else None  # None: exactly that of the settings
         return extrinsic_sum(subject.settings, own=own, group=group, mates=mates, strength=strength)
 
     def _evaluated(self, evaluated: Evaluated, seed: int) -> dict[str, Summary]:
-        found = evaluated.episodes
-        kinds = (found.reward, *((found.group_reward,) if self.group_rewards else ()), found.length)
+        episodes = evaluated.episodes
+        figures = (episodes.reward, *((episodes.group_reward,) if self.group_rewards else ()), episodes.length)
         names = [tag for tag in EVALUATED if self.group_rewards or tag != EVALUATED[1]]
-        by_tag = {tag: Moments(*(float(x[seed]) for x in kind)) for tag, kind in zip(names, kinds, strict=True)}
+        by_tag = {tag: Moments(*(float(x[seed]) for x in item)) for tag, item in zip(names, figures, strict=True)}
         means = {tag: _summary(moments) for tag, moments in by_tag.items() if moments.count > 0}
         return means | {CUT: Summary.of(float(evaluated.cut[seed]))}
 
@@ -124,7 +124,7 @@ def _spread(rewards: np.ndarray) -> str:
 
 
 def _earned(group_reward: Moments) -> bool:
-    """Whether any team was paid together."""
+    """Return whether any team had a group reward."""
     return bool(np.any((group_reward.mean != 0) | (group_reward.squares > 0)))
 
 
@@ -134,5 +134,5 @@ def _summary(moments: Moments) -> Summary:
 
 
 def _average(total: float, count: int) -> Summary:
-    """Of a number of which only the sum is known."""
+    """Return the summary of numbers of which only the sum is known."""
     return Summary(value=total / count, mean=total / count, std=0.0, sum=total, count=count, histogram=None)

@@ -1,4 +1,4 @@
-"""A sweep in the compiled loop: points that can be one program go side by side, the others one after another."""
+"""A sweep in the compiled loop: points that can share a program run side by side, the others one after another."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 def train_points(runs: Sequence[RunSettings], console: Console, interrupt: Interrupt, parallel: int | None) -> None:
     """Train all runs of one sweep; each has a results folder of its own. At most `parallel` share a program.
 
-    Ends after the last, at Ctrl-C (saves and returns normally), or with an error. Raises JaxrlError for whatever the
-    user can mend; what is wrong with a folder of any run is said before the first begins.
+    Ends after the last, at Ctrl-C (saves and returns normally), or with an error. Raises JaxrlError for faults that the
+    user can mend; a fault of any run's folder is raised before the first run begins.
     """
     seed = with_drawn_seed(runs[0]).env_settings.seed
     runs = [with_seed(run, seed) for run in runs]
@@ -35,7 +35,7 @@ def train_points(runs: Sequence[RunSettings], console: Console, interrupt: Inter
     for run in runs:
         options = run.checkpoint_settings
         folder = RunFolder(options.results_dir, options.run_id)
-        starts = {of.name: of.settings.init_path for of in subjects_of(run, env)}
+        starts = {subject.name: subject.settings.init_path for subject in subjects_of(run, env)}
         folder.check(options.resume, options.force, options.initialize_from, starts)
     pieces = list(_cut(programs(runs, env), parallel))
     for number, piece in enumerate(pieces, 1):
@@ -47,7 +47,7 @@ def train_points(runs: Sequence[RunSettings], console: Console, interrupt: Inter
 
 
 def programs(runs: Sequence[RunSettings], env: JaxEnv | JaxScene) -> list[list[RunSettings]]:
-    """The runs in groups, in order: those of a group differ in traced numbers alone, and can be one program.
+    """Group the runs, in order: runs of a group differ only in traced numbers, and can share a program.
 
     Raises SettingsError for a behavior that is not configured or an unknown parameter of the environment.
     """
@@ -63,17 +63,17 @@ def programs(runs: Sequence[RunSettings], env: JaxEnv | JaxScene) -> list[list[R
 
 
 def _kind(run: RunSettings, env: JaxEnv | JaxScene) -> Any:
-    """What runs of one program have in common: everything but numbers that are traced, and the place of its files."""
+    """Return a value that is equal for runs that can share a program: all settings but traced numbers and folders."""
     check_parameters(run, env)
-    subjects = [of._replace(seeds=(run.env_settings.seed,)) for of in subjects_of(run, env)]
+    subjects = [subject._replace(seeds=(run.env_settings.seed,)) for subject in subjects_of(run, env)]
     lessons = SeedLessons(run.environment_parameters, subjects)
-    numbers = [variable(of.settings) for of in subjects]
-    same = [with_values(of.settings, dict.fromkeys(own, 0.0)) for of, own in zip(subjects, numbers, strict=True)]
-    intervals = {name: of for name, of in lessons.intervals().items() if of}
+    numbers = [variable(subject.settings) for subject in subjects]
+    same = [with_values(item.settings, dict.fromkeys(keys, 0.0)) for item, keys in zip(subjects, numbers, strict=True)]
+    intervals = {name: count for name, count in lessons.intervals().items() if count}
     parameters = parameters_at_start(env, [lessons])
     agents = agents_at_start(env, parameters) if run.environment_parameters else None  # the length of an iteration
     sizes = (agents, intervals, lessons.newest)
-    return same, [list(own) for own in numbers], sizes, run.env_settings, run.engine_settings, run.torch_settings
+    return same, [list(keys) for keys in numbers], sizes, run.env_settings, run.engine_settings, run.torch_settings
 
 
 def _cut(groups: Sequence[list[RunSettings]], most: int | None) -> Iterator[list[RunSettings]]:

@@ -1,7 +1,7 @@
 """The loop inside one compiled program: rollout, returns, losses and updates of many seeds, environment included.
 
-Uses the same `Algorithm` as the host loop (`host/loop.py`). `make_jitted_trainer` gives two compiled functions, all
-that a notebook needs; `run.py` puts the files of a run around them.
+It uses the same `Algorithm` as the host loop (`host/loop.py`). `make_jitted_trainer` returns the compiled functions
+that a notebook needs; `run.py` adds the files of a run.
 
 Seeds never mix: they are a leading axis S of every array of the state. With several devices each takes some of the
 seeds; a single seed spreads its areas, and the rows of its minibatches, instead.
@@ -54,40 +54,41 @@ def make_jitted_trainer(
     newest: int = 0,
     devices: Sequence[Any] | None = None,
 ) -> JittedTrainer:
-    """Environment and learner as one program.
+    """Make one program of environment and learner.
 
     An iteration is T decisions in each of the E areas and one update; T is buffer_size over the agents that begin an
     episode in all areas, so that an iteration holds about buffer_size agent steps.
 
     Args:
-      env: what is played.
-      algorithm: made for the spec of `env`, or for what its connectors make of it.
+      env: environment.
+      algorithm: made for the spec of `env`, or for that spec as its connectors transform it.
       settings: of the behavior; buffer_size, time_horizon and max_steps are used here, the rest by the algorithm.
       areas: E, environments of each seed.
       seeds: S, independent runs side by side.
-      parameters: of the environment, where they differ from the usual ones: a number, or one for each seed, or what
-        each episode draws it from (`jax_envs.sampling.of_seeds`).
+      parameters: environment parameters that differ from the defaults: a number, one for each seed, or a distribution
+        that each episode draws from (`jax_envs.sampling.of_seeds`).
       values: settings in which the seeds differ, by dotted key a number for each seed, such as
         {"hyperparameters.learning_rate": (1e-3, 3e-4)} for two. They are traced: other numbers are the same program.
         Those of `settings` do not count then.
-      newest: how many of the last episodes of an iteration `JittedState.newest` tells one by one, at most.
-      devices: where to run, by default all that JAX shows. As many are used as divide the seeds (or, with one seed,
+      newest: largest number of an iteration's last episodes that `JittedState.newest` reports one by one.
+      devices: devices to run on, by default all of JAX's. As many are used as divide the seeds (or, with one seed,
         its areas).
 
-    Memory. What the compiler has planned stands in `bytes`. To plan ahead: on a CPU, where one seed learns after the
-    other, a run of S seeds takes about
+    Memory. `bytes` is the compiler's plan. To estimate it before: on a CPU, where one seed learns after the other, a
+    run of S seeds takes about
         S state + max(1.8 S Q, (P + 2.9) Q, (P + 1.4) Q + 4 k h n) + 10^6 bytes, P = S, or 0 if S = 1:
-    all seeds' decisions beside what is made of them, one seed's returns beside all decisions, or one seed's minibatch.
-    Q = T E A (4 (observation numbers + 2 (C + D) + 6) + M) bytes are a seed's decisions (observations twice where the
+    all seeds' decisions and their rollouts, one seed's returns beside all decisions, or one seed's minibatch.
+    Q = T E A (4 (observation numbers + 2 (C + D) + 6) + M) bytes are a seed's decisions (observations twice if the
     environment truncates; a quarter of that for images of dtype uint8), h the hidden units, n the rows of a minibatch
-    (PPO: batch_size; MA-POCA: batch_size (1 + A)) and k what is kept of a row (12; 9). Within 6 % of the plan for PPO
-    and MA-POCA on Dungeon Escape with 1 to 8 seeds, 16 to 256 areas, 64 and 256 units. On accelerators all seeds learn
-    at once: the last two terms count S times. `init` refuses what does not fit into the memory that is free.
+    (PPO: batch_size; MA-POCA: batch_size (1 + A)) and k the arrays stored per row (12; 9). Within 6 % of the plan for
+    PPO and MA-POCA on Dungeon Escape with 1 to 8 seeds, 16 to 256 areas, 64 and 256 units. On accelerators all seeds
+    learn at once: the last two terms count S times. `init` raises SettingsError if the free memory is too small.
 
-    Programs are kept on disk (`jaxrl.compilation`), unless JAX has a cache folder already or JAXRL_COMPILATION_CACHE=0.
+    Programs are cached on disk (`jaxrl.compilation`), unless JAX has a cache folder already or
+    JAXRL_COMPILATION_CACHE=0.
 
-    Raises SettingsError for settings that are not trained yet, or that only a run with files or the host loop could
-    follow; JaxEnvError if the environment breaks its contract.
+    Raises SettingsError for settings that are not supported, or only in a run with files or in the host loop;
+    JaxEnvError if the environment breaks its contract.
     """
     check_arguments(env, algorithm, settings, {"areas": areas, "seeds": seeds, "newest": newest}, parameters or {})
     name = env.name
@@ -111,8 +112,8 @@ def make_jitted_trainer(
         return trainer.init(numbers).of(name)
 
     def run(state: JittedState, count: int) -> tuple[JittedState, IterationLog]:
-        after, logs = trainer.run(SceneState.made_of({name: state}), count)
-        return after.of(name), logs[name]
+        new_state, logs = trainer.run(SceneState.made_of({name: state}), count)
+        return new_state.of(name), logs[name]
 
     def put(state: JittedState, some: JittedState, first: int) -> JittedState:
         return within(trainer.put)(state, SceneState.made_of({name: some}), first)
@@ -148,18 +149,19 @@ def make_scene_trainer(
     newest: Mapping[str, int] | None = None,
     devices: Sequence[Any] | None = None,
 ) -> SceneTrainer:
-    """As `make_jitted_trainer`, of an environment of several behaviors: environment and learners as one program.
+    """Make one program of an environment of several behaviors and their learners, like `make_jitted_trainer`.
 
-    `algorithms`, `settings`, `values` and `newest` are by behavior; the first two have one for each of the scene's. The
-    newest episodes are of each rollout, told in the iteration that completes it.
+    `algorithms`, `settings`, `values` and `newest` are by behavior; the first two have an entry for each behavior of
+    the scene. The newest episodes are those of a rollout, reported in the iteration that completes it.
 
-    A rollout of a behavior holds about buffer_size of its agent steps, as far as the beginnings of episodes tell how
-    many agents it has. All rollouts are whole numbers of pieces of T decisions, T such that each is within 5 % of its
-    length where that can be.
+    A rollout of a behavior holds about buffer_size of its agent steps; the number of agents is estimated from the
+    beginnings of episodes. All rollouts are multiples of T decisions, with T such that each is within 5 % of its length
+    if possible.
 
     Raises SettingsError and JaxEnvError as `make_jitted_trainer`.
     """
-    size = max(1 if of.self_play is None else of.self_play.league_size for of in settings.values())
+    games = [behavior.self_play for behavior in settings.values()]
+    size = max(1 if game is None else game.league_size for game in games)
     mesh = mesh_of(list(devices or jax.devices()), seeds, areas, together=size)
     require_float32()
     cache_by_default()
@@ -199,13 +201,13 @@ def make_scene_trainer(
         return jax.device_get(everywhere(found) if mesh.size > 1 else found)
 
     def report(state: SceneState, logs: Mapping[str, IterationLog] = MappingProxyType({})) -> dict[str, Report]:
-        found = {
+        reports = {
             name: Report(
                 part.train.step, part.frozen, part.iteration, part.values, part.recent, part.newest, logs.get(name, ())
             )
             for name, part in state.parts.items()
         }
-        return read(found)
+        return read(reports)
 
     return SceneTrainer(
         init=init,
@@ -230,9 +232,9 @@ def make_scene_trainer(
 
 
 def trace_program(plan: Plan, mesh: Mesh, shapes: SceneState, places: SceneState) -> Traced:
-    """The program of some iterations, (state, count) → (state, logs); the state is donated.
+    """Trace the program of several iterations, (state, count) → (state, logs); the state is donated.
 
-    `shapes` and `places` of a state. Nothing is compiled or allocated yet, so that its memory can be judged first.
+    `shapes` and `places` are a state's. Nothing is compiled or allocated, so that its memory can be checked first.
     """
     several: Callable[..., Any] = partial(iterate_several, plan)
     if len(next(iter(shapes.parts.values())).key) > 1:
@@ -248,23 +250,23 @@ def trace_program(plan: Plan, mesh: Mesh, shapes: SceneState, places: SceneState
     everywhere = NamedSharding(mesh, PartitionSpec())
     state = jax.tree.map(lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, places)
     count = jax.ShapeDtypeStruct((), np.int32, sharding=everywhere)
-    # where areas are spread XLA chooses the places of what it computes, and the next call takes it where it was put
+    # If areas are spread, XLA would choose shardings of the results, but the next call needs those of its arguments.
     out: dict[str, Any] = {"out_shardings": (places, None)} if mesh.shape[AREAS] > 1 else {}
     with jax.set_mesh(mesh):
         return jax.jit(several, donate_argnums=0, **out).trace(state, count)
 
 
 def evaluators(env: JaxEnv | JaxScene, settings: Mapping[str, BehaviorSettings]) -> dict[str, Evaluate]:
-    """The programs of evaluations, by behavior that has them, each compiled with its first one."""
+    """Return the evaluation programs, by behavior with an evaluation; each is compiled at its first call."""
     scene = scene_of(env)
-    if not any(of.evaluation for of in settings.values()):
+    if not any(behavior.evaluation for behavior in settings.values()):
         return {}
     algorithms = {part.name: deterministic(part.spec, settings[part.name]) for part in scene.parts}
     teams = list(teams_of({part.name: settings[part.name] for part in scene.parts}).values())
     programs = {
-        name: jax.jit(partial(evaluate, scene, algorithms, of.evaluation, name, teams=teams))
-        for name, of in settings.items()
-        if of.evaluation is not None
+        name: jax.jit(partial(evaluate, scene, algorithms, behavior.evaluation, name, teams=teams))
+        for name, behavior in settings.items()
+        if behavior.evaluation is not None
     }
 
     def of_state(program: Any, state: SceneState) -> Any:

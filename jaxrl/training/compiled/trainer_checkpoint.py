@@ -1,9 +1,9 @@
-"""A notebook's state on disk: `JittedTrainer.save` and `restore`, in the layout of a run's checkpoints.
+"""Save and restore a notebook's state (`JittedTrainer.save`, `restore`), in the layout of a run's checkpoints.
 
     <path>/<Behavior>/<Behavior>-<step>/          as in a results folder, so that `jaxrl.load(path)` finds the policy
 
 Here a checkpoint holds the whole state, the environment's parameters included: in a notebook they need not follow from
-any settings. That of `jaxrl train` has them not, and is restored with those that the trainer was made with.
+any settings. A checkpoint of `jaxrl train` lacks them, and is restored with those that the trainer was made with.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from jaxrl.training.saver import resumed_store
 def save(subject: Subject, state: JittedState, path: str | Path, *, keep: int = 0) -> Path:
     """Write a checkpoint of the state below the folder `path`, and return its folder.
 
-    `keep`: older ones than the newest so many are removed; 0 or less: none is. A save is atomic; the state may be used
-    on afterwards. Raises CheckpointError if it cannot be written.
+    `keep`: number of newest checkpoints to keep; 0 or less: all. The write is atomic; the state stays usable. Raises
+    CheckpointError if it cannot be written.
     """
     seeds = state.key.shape[0]
     if seeds != len(subject.seeds):
@@ -48,20 +48,20 @@ def restore(
     place: Callable[[JittedState], JittedState],
     path: str | Path,
 ) -> JittedState:
-    """The state that `save` has written, where `run` expects it; it goes on bit for bit as it would have.
+    """Read the state that `save` has written, on the devices that `run` expects; it continues bit for bit.
 
     Args:
-      shapes: of a state of this trainer, as `jax.eval_shape` tells them.
-      init, place: of the trainer; a run's checkpoint takes from `init` what it does not hold.
-      path: the folder that was given to `save`, whose latest checkpoint is taken; a checkpoint folder; or a run's.
+      shapes: of a state of this trainer, by `jax.eval_shape`.
+      init, place: the trainer's; fields that a run's checkpoint lacks come from `init`.
+      path: the folder that was given to `save`, whose latest checkpoint is read; a checkpoint folder; or a run's.
 
     Raises:
       CheckpointError: damaged, from a newer jaxrl, or of other sizes, settings or another environment; the text names
         them.
       RunFolderError: there is no checkpoint of this behavior.
     """
-    found, described = _chosen(subject, Path(path)), _described(subject)
-    info = checkpoint.read_info(found)
+    folder, described = _chosen(subject, Path(path)), _described(subject)
+    info = checkpoint.read_info(folder)
     held = {leaf.partition("/")[0] for leaf in info.leaves}
     blank = _blank(shapes)
     absent = [name for name in vars(blank) if name not in held and jax.tree.leaves(getattr(blank, name))]
@@ -70,12 +70,12 @@ def restore(
     if unfit:
         changes = "; ".join(mismatches(info.spec, info.settings, subject.spec, described) or unfit[:3])
         advice = "make the trainer with the same environment, settings, areas and seeds"
-        raise CheckpointError(f"{found}: does not fit this trainer ({changes}): {advice}")
-    saved = checkpoint.restore(found, wanted, spec=subject.spec, settings=described)
+        raise CheckpointError(f"{folder}: does not fit this trainer ({changes}): {advice}")
+    saved = checkpoint.restore(folder, wanted, spec=subject.spec, settings=described)
     if absent:
         fresh = init(range(len(subject.seeds)))
-        if "store" in absent:  # it may lie beside the checkpoint of a run
-            arguments = found, subject.spec, subject.settings, described
+        if "store" in absent:  # a run has it in a separate file
+            arguments = folder, subject.spec, subject.settings, described
             fresh = fresh.replace(store=resumed_store(fresh.store, *arguments, saved=True))
         saved = saved.replace(**{name: getattr(fresh, name) for name in absent})
     if len(subject.seeds) == 1:
@@ -100,12 +100,12 @@ def _folder(path: str | Path) -> RunFolder:
 
 
 def _described(subject: Subject) -> dict[str, Any]:
-    """As in a run's checkpoint, but without the numbers of the seeds, which a trainer does not know."""
+    """Return the settings as in a run's checkpoint, without the number of the first seed, unknown to a trainer."""
     return {key: value for key, value in subject.described().items() if key != FIRST_SEED}
 
 
 def _blank(shapes: JittedState) -> JittedState:
-    """Zeros of these shapes."""
+    """Return zeros of these shapes."""
 
     def zeros(leaf: Any) -> Any:
         if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):

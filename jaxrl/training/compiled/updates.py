@@ -1,6 +1,6 @@
-"""The updates that follow a rollout, and what is told of them. The letters are those of `iteration.py`.
+"""Run the updates that follow a rollout, and log them. The letters are those of `iteration.py`.
 
-Each behavior learns for itself, or with its team; one seed's numbers that are not finite stop that seed alone.
+Each behavior learns separately, or with its team; non-finite numbers of one seed only stop that seed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ States = dict[str, JittedState]
 Logs = dict[str, IterationLog]
 
 Learners = Mapping[str, Learner]
-"""Of behaviors that learn together, most of them each for itself."""
+"""Learners of behaviors that learn together: of a team, or a single one."""
 
 
 def learned(
@@ -52,11 +52,11 @@ def learned(
     steps: Mapping[str, Transitions],
     complete: Array | None = None,
 ) -> tuple[States, Logs]:
-    """The updates that follow `steps` [S, T, ...], of learners as `connected` has left them.
+    """Run the updates that follow `steps` [S, T, ...], of learners as returned by `connected`.
 
-    `complete`: bool [S], in other seeds these are no whole rollout yet: they wait. None: they are in all.
+    `complete`: bool [S], seeds whose steps are a whole rollout; other seeds wait. None: all seeds.
     """
-    given = {
+    inputs = {
         name: Given(
             values=states[name].values,
             train=met[name].train,
@@ -73,30 +73,31 @@ def learned(
         for name in learners
     }
     learn, first = partial(_learn, learners, team), next(iter(learners.values()))
-    found = jax.vmap(learn, axis_name=EVERY_SEED)(given) if _at_once(first.algorithm) else jax.lax.map(learn, given)
+    results = jax.vmap(learn, axis_name=EVERY_SEED)(inputs) if _at_once(first.algorithm) else jax.lax.map(learn, inputs)
     sizes = {name: learner.env for name, learner in learners.items()}
     over = jax.vmap(partial(teams_over, sizes))(dict(steps))
-    after, logs = {}, {}
+    new_states, logs = {}, {}
     for name, learner in learners.items():
-        (train, store, fresh, log, paid), state, chain = found[name], states[name], learner.algorithm.connectors
-        frozen = state.frozen | (log.fault[:, 0] >= 0)  # the statistics of connectors of a frozen seed stay as well
+        (train, store, fresh, log, paid), state, chain = results[name], states[name], learner.algorithm.connectors
+        frozen = state.frozen | (log.fault[:, 0] >= 0)  # connectors' statistics of a frozen seed do not change either
         before = connectors.with_statistics(chain, (), state.train.policy)
         train = connectors.statistics_of(chain, train, before, frozen)
-        told = jax.vmap(partial(newest, learner.newest))(steps[name], over) if learner.newest else ()
+        last = jax.vmap(partial(newest, learner.newest))(steps[name], over) if learner.newest else ()
         play = met[name].play
         still = jax.vmap(still_open)(play.made, steps[name])
         if complete is not None:
-            told = jax.tree.map(lambda x: select(complete, x, jnp.zeros_like(x)), told)
+            last = jax.tree.map(lambda x: select(complete, x, jnp.zeros_like(x)), last)
             still = jax.tree.map(partial(select, complete), still, play.made)
         play = play._replace(made=still)
-        made = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=told, paid=paid)
-        after[name] = made.replace(iteration=state.iteration + 1, recent=with_recent(state.recent, log.episodes))
+        state = state.replace(train=train, store=store, fresh=fresh, play=play, frozen=frozen, newest=last, paid=paid)
+        recent = with_recent(state.recent, log.episodes)
+        new_states[name] = state.replace(iteration=state.iteration + 1, recent=recent)
         logs[name] = log
-    return after, logs
+    return new_states, logs
 
 
 class Met(NamedTuple):
-    """What one behavior has met, as its connectors have left it."""
+    """Train state, play and last view of one behavior after its steps, as its connectors return them."""
 
     train: TrainState
     play: Play
@@ -104,37 +105,37 @@ class Met(NamedTuple):
 
 
 def unpassed(learners: Learners, of: Mapping[str, Given | JittedState]) -> Array:
-    """Whether one of some learners, which go on together, has not passed the trainer step that is its last."""
+    """Return whether any of the learners has not passed its last trainer step yet; a team goes on together."""
     last = {name: learner.max_steps if learner.alone else of[name].last_step for name, learner in learners.items()}
     return _any(of[name].train.step <= step for name, step in last.items())
 
 
 class Given(NamedTuple):
-    """What one seed of one behavior learns from; fields as in `JittedState`."""
+    """Inputs of one seed's update of one behavior; fields as in `JittedState`."""
 
     values: dict[str, Array]
     train: TrainState
     store: Any
     fresh: Array
-    frozen: Array  # or it waits
+    frozen: Array  # also True if its rollout is not complete
     steps: Transitions  # [T, E, A, ...]
-    made: Made  # decisions that were open before the steps
-    last: tuple[TeamView, Any]  # what was seen after them, and what was remembered
+    made: Made  # decisions that were pending before the steps
+    last: tuple[TeamView, Any]  # view and memory after the steps
     iteration: Array
     last_step: Any
     paid: Any
 
 
 Learnt = tuple[TrainState, Any, Array, IterationLog, Any]
-"""What comes of it: train, store, fresh, log, paid."""
+"""Result of an update: train, store, fresh, log, paid."""
 
 
 def _learn(learners: Learners, team: TeamAlgorithm | None, given: Mapping[str, Given]) -> dict[str, Learnt]:
-    """The update of one seed where the algorithm is ready for it; of a team where it is for one of its behaviors.
+    """Update one seed if the algorithm is ready for it; a team if it is for one of its behaviors.
 
-    Once the seed has passed max_steps, with all behaviors of its team, nothing is kept any more, as the host loop ends
-    there. Where a number is not finite the seed stays as it was before this iteration, its team with it, and nothing of
-    the iteration is told but the fault. `Given.paid` comes back as it is after the steps.
+    Once the seed has passed max_steps, with all behaviors of its team, nothing is stored any more, as the host loop
+    ends there. If a number is not finite, the seed and its team stay as before this iteration, whose log then only has
+    the fault. The returned `paid` is that after the steps.
     """
     given = {name: given[name]._replace(steps=from_before(given[name].made, given[name].steps)) for name in learners}
     algorithms = {name: of_values(learner, given[name].values) for name, learner in learners.items()}
@@ -184,60 +185,63 @@ def _learn(learners: Learners, team: TeamAlgorithm | None, given: Mapping[str, G
 
 
 def of_values(learner: Learner, values: dict[str, Array]) -> Algorithm:
-    """The algorithm with a seed's own settings."""
+    """Return the algorithm with a seed's own settings."""
     algorithm = learner.algorithm
     if values and algorithm.with_traced_settings is not None:
-        own = algorithm.with_traced_settings(values)  # all else may have been replaced
-        storage = algorithm.storage._replace(can_sample=own.storage.can_sample)
+        traced = algorithm.with_traced_settings(values)  # its other fields may have been replaced in `algorithm`
+        storage = algorithm.storage._replace(can_sample=traced.storage.can_sample)
         algorithm = algorithm._replace(
-            learn=own.learn, signal_rewards=own.signal_rewards, watch=own.watch, storage=storage
+            learn=traced.learn, signal_rewards=traced.signal_rewards, watch=traced.watch, storage=storage
         )
     return algorithm if learner.alone else met_somebody(algorithm)
 
 
 def met_somebody(algorithm: Algorithm) -> Algorithm:
-    """Who was absent all along has nothing to learn from."""
+    """Return the algorithm without updates for a behavior that has no new decisions, as it was absent."""
     due = algorithm.storage.can_sample
-    met = algorithm.storage._replace(can_sample=lambda store, counts: due(store, counts) & (counts.fresh > 0))
-    return algorithm._replace(storage=met)
+    storage = algorithm.storage._replace(can_sample=lambda store, counts: due(store, counts) & (counts.fresh > 0))
+    return algorithm._replace(storage=storage)
 
 
 def _stacked(learners: Learners, given: Mapping[str, Given]) -> dict[str, Rollout]:
-    """One seed's rollouts, whose rows are those of one team where there are several."""
+    """Make one seed's rollouts; those of several behaviors have the rows of their team."""
     horizon = next(iter(learners.values())).time_horizon
     if len(learners) > 1:
-        steps = {n: of.steps for n, of in given.items()}
-        last, memory = ({n: of.last[i] for n, of in given.items()} for i in range(2))
-        return stack_team({name: of.env for name, of in learners.items()}, steps, last, memory, time_horizon=horizon)
+        steps = {name: part.steps for name, part in given.items()}
+        last, memory = ({name: part.last[i] for name, part in given.items()} for i in range(2))
+        sizes = {name: learner.env for name, learner in learners.items()}
+        return stack_team(sizes, steps, last, memory, time_horizon=horizon)
     ((name, learner),) = learners.items()
-    rows, of = learner.algorithm.team_rows, given[name]
-    return {name: stack(learner.env, of.steps, *of.last, team_rows=rows, time_horizon=horizon)}
+    rows, part = learner.algorithm.team_rows, given[name]
+    return {name: stack(learner.env, part.steps, *part.last, team_rows=rows, time_horizon=horizon)}
 
 
 def _any(flags: Iterable[Any]) -> Any:
-    """Whether one of some flags holds; one alone as it is."""
+    """Return whether any flag holds; a single one is returned unchanged."""
     return reduce(lambda some, more: some | more, flags)
 
 
 def _paid(algorithm: Algorithm, train: TrainState, rollout: Rollout, before: Any) -> tuple[dict[str, Moments], Any]:
-    """By tag, what signals have paid in the episodes that ended in one seed's rollout; and so far in the others."""
+    """Compute, by tag, moments of signals' sums over the episodes that ended in a rollout; and the open ones' sums."""
     if algorithm.signal_rewards is None:
         return {}, before
-    found = paid_by_decision(rollout, algorithm.signal_rewards.of(train, rollout))
-    sums, after = episode_sums(before, found)
-    return {tag_of(f"reward/{name}"): moments(x, found.over) for name, x in sums.items()}, after
+    paid = paid_by_decision(rollout, algorithm.signal_rewards.of(train, rollout))
+    sums, so_far = episode_sums(before, paid)
+    return {tag_of(f"reward/{name}"): moments(x, paid.over) for name, x in sums.items()}, so_far
 
 
 def _at_once(algorithm: Algorithm) -> bool:
-    """Whether all seeds learn side by side. On a CPU core one after the other is faster, and takes less room, unless
-    there is a store that goes on: one by one would take each seed's out of all and put it back."""
+    """Return whether all seeds learn side by side.
+
+    On a CPU one after the other is faster and takes less memory, unless a replay would be copied out and back by seed.
+    """
     return mesh.on_accelerator() or replays(algorithm)
 
 
 def _where_due(
     learner: Learner, algorithm: Algorithm, due: Array, state: TrainState, store: Any
 ) -> tuple[TrainState, Metrics]:
-    """`learn` of one seed. With a store that goes on it is computed only where it is due for some seed."""
+    """Run `learn` of one seed; with a replay, or by turns, only if an update is due for some seed."""
     if not replays(algorithm) and not learner.by_turns:
         return algorithm.learn(state, store)
     _, metrics = jax.eval_shape(algorithm.learn, state, store)
@@ -250,10 +254,10 @@ def _where_due(
 
 
 def fault_of(seen: Array, due: Array, metrics: Metrics, learned: TrainState) -> Array:
-    """int32 [3]: what of one seed's iteration was not finite first, -1 where everything was.
+    """Return the first non-finite number of one seed's iteration, int32 [3]; -1 if all were finite.
 
-    The environment's numbers as `first_fault` tells them (`seen`, kinds 0 and 1). Else, of an update that was due, a
-    metric: (its place among the sorted names, 0 nan or 1 inf or 2 -inf, 2), or the parameters: (0, 0, 3).
+    The environment's numbers come first, as in `first_fault` (`seen`, kinds 0 and 1). Else, of an update that was due,
+    a metric: (its place among the sorted names, 0 nan or 1 inf or 2 -inf, 2), or the parameters: (0, 0, 3).
     """
     values = jnp.stack([metrics[name] for name in sorted(metrics)])
     bad = ~jnp.isfinite(values)

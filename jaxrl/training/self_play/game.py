@@ -41,7 +41,7 @@ class Schedule:
         return due
 
     def swap_due(self, ghost_step: int, *, changed: bool) -> bool:
-        """Return whether new opponents are due, by ghost step or a `changed` learning team; if so, restart the clock."""
+        """Return whether new opponents are due, by ghost step or as the team `changed`; if so, restart their clock."""
         due = changed or ghost_step - self.last_swap > self.settings.swap_steps
         self.last_swap = ghost_step if due else self.last_swap
         return due
@@ -55,7 +55,7 @@ class Rotation:
         self.queue = deque(queue)
 
     def join(self, team: int) -> None:
-        """Add a team that is seen for the first time: it learns if it is the first, and waits for its turn otherwise."""
+        """Add a team that is seen for the first time: the first one learns, others wait for their turn."""
         if self.learning is None:
             self.learning = team
         elif team != self.learning and team not in self.queue:
