@@ -202,10 +202,7 @@ class JittedLoop:
         return state
 
     def booked(self, run: Run, state: SceneState, reports: Mapping[str, Report]) -> SceneState:
-        """Write a run's summaries, evaluations and checkpoints that are due, and end behaviors that are done.
-
-        `reports` are of its seeds. Returns the state to continue from.
-        """
+        """Write a run's files that are due by its `reports`, end behaviors that are done, and return the state."""
         due = [self.book(run, part, state, reports[part.name]) for part in run.parts]
         if any(due):
             self.save(run, state)
@@ -241,8 +238,7 @@ class JittedLoop:
         mine = self.trainer.here(self.state_of(state, run))
         for part in run.parts:
             save = part.recorder.finish if final else part.recorder.save
-            # The step alone may not have changed since.
-            save(mine.of(part.name), part.step, moment=(part.step, part.iteration))
+            save(mine.of(part.name), part.step, moment=(part.step, part.iteration))  # the step may be as before
 
     def stopped(self, run: Run, part: Part, state: SceneState) -> SceneState:
         """Return the state in which a behavior of a run learns no more."""

@@ -71,10 +71,7 @@ class JittedRecorder(Recorder):
         self._record(subject)
 
     def beside(self, subject: Subject) -> Self:
-        """Return a recorder for another behavior of the same run, which shares its files; `self` closes the run.
-
-        Call it after `begin`.
-        """
+        """Return a recorder for another behavior of the run, after `begin`; it shares the files, `self` closes them."""
         other = copy.copy(self)  # shares status, timers, tracks, writer thread and lessons
         other._tells = False
         other._record(subject)

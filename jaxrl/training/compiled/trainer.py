@@ -84,8 +84,7 @@ def make_jitted_trainer(
     PPO and MA-POCA on Dungeon Escape with 1 to 8 seeds, 16 to 256 areas, 64 and 256 units. On accelerators all seeds
     learn at once: the last two terms count S times. `init` raises SettingsError if the free memory is too small.
 
-    Programs are cached on disk (`jaxrl.compilation`), unless JAX has a cache folder already or
-    JAXRL_COMPILATION_CACHE=0.
+    Programs are cached on disk (`jaxrl.compilation`) unless JAX has a cache folder or JAXRL_COMPILATION_CACHE=0.
 
     Raises SettingsError for settings that are not supported, or only in a run with files or in the host loop;
     JaxEnvError if the environment breaks its contract.
@@ -154,9 +153,8 @@ def make_scene_trainer(
     `algorithms`, `settings`, `values` and `newest` are by behavior; the first two have an entry for each behavior of
     the scene. The newest episodes are those of a rollout, reported in the iteration that completes it.
 
-    A rollout of a behavior holds about buffer_size of its agent steps; the number of agents is estimated from the
-    beginnings of episodes. All rollouts are multiples of T decisions, with T such that each is within 5 % of its length
-    if possible.
+    A rollout of a behavior holds about buffer_size of its agent steps; agents are counted at beginnings of episodes.
+    All rollouts are multiples of T decisions, with T such that each is within 5 % of its length if possible.
 
     Raises SettingsError and JaxEnvError as `make_jitted_trainer`.
     """

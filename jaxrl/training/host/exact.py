@@ -43,9 +43,8 @@ def environment_seeds(run_seed: int, steps: Mapping[str, int], workers: int) -> 
 def moment_of_run(folder: RunFolder) -> Moment:
     """Return the newest moment of which every behavior of that time has a checkpoint.
 
-    All behaviors are saved at the same moments, one after the other: a run that is killed meanwhile leaves some
-    behaviors with a newer checkpoint. If no checkpoint holds a moment (the run was not exact), return the newest
-    checkpoint of each behavior.
+    All behaviors are saved at the same moments, one after the other: a run killed meanwhile leaves some with a newer
+    checkpoint. If no checkpoint holds a moment (the run was not exact), return the newest of each behavior.
 
     Raises CheckpointError if there is no such moment, or if all checkpoints of a behavior are damaged.
     """

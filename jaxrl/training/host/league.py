@@ -125,7 +125,7 @@ class League:
                 self._ghosts.send(ghost, side.latest)
 
     def _learned(self, side: Side, main: Behavior, exploiter: Behavior) -> bool:
-        """After an update, let an exploiter join its main agent's pool and begin anew; return whether it did."""
+        """Let an updated exploiter, if it is due, join its main agent's pool and begin anew; return whether it did."""
         own, standing = side.settings.league, self.standings[exploiter.name]
         assert own is not None
         if standing.games > 0:

@@ -158,8 +158,7 @@ class Opponents:
             )
         if state["turns"] >= self.game.turns:
             self._random.bit_generator.state = state["random"]
-        files = {snapshot["weights"] for snapshot in state["snapshots"]}
-        snapshots = {file: self._read(behavior, file) for file in files}
+        snapshots = {item["weights"]: self._read(behavior, item["weights"]) for item in state["snapshots"]}
         latest = Weights(self._policy_of(behavior.name))
         self.game.restore(behavior.name, settings, state, latest, snapshots.__getitem__)
         side = self.game.sides[behavior.name]

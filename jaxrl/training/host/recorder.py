@@ -315,7 +315,7 @@ class HostRecorder(Recorder):
         self.judged(behavior)
 
     def judged(self, behavior: Behavior) -> None:
-        """After a summary or an evaluation, save the best checkpoint so far, and stop the training if a rule says so.
+        """Save the best checkpoint, and stop the training if a rule says so, by the newest summary or evaluation.
 
         Exploiters are left out: they are not results of the run.
         """

@@ -103,8 +103,8 @@ def resume(behavior: Behavior, path: Path) -> None:
         learner.store = saver.resumed_store(learner.store, path, spec, settings, described, saved=keeps)
     for member, its in zip((behavior, *behavior.exploiters), (saved, *saved.exploiters), strict=True):
         step = int(its.step)
-        state = its.train.replace(step=jnp.int32(min(step, LARGEST_STEP)))
-        member.restore(state, step=step, decisions=int(its.decisions))
+        train = its.train.replace(step=jnp.int32(min(step, LARGEST_STEP)))
+        member.restore(train, step=step, decisions=int(its.decisions))
         log.info("%s: resuming from %s at step %d.", member.name, path, step)
     if not behavior.unfinished():
         log.warning("%s: %s", behavior.name, behavior.settings.passed_text)
