@@ -105,7 +105,7 @@ def check_memory(case: Case) -> None:
     if case.network.memory is not None and case.meta.get("shared_critic"):
         raise UnsupportedCaseError(
             "shared_critic with memory: here one body has one memory; the original gives the value another one than "
-            "the policy (BUILD_NOTES.md, differences, memory of a shared critic)"
+            "the policy (docs/from-ml-agents.md, memory with shared_critic)"
         )
 
 
