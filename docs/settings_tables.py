@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -21,7 +20,6 @@ from jaxrl.settings.connectors import ConnectorSettings
 from jaxrl.settings.original import ANY, KEYS
 from jaxrl.settings.rewards import RewardSignalSettings
 
-CHANGELOG = Path(__file__).resolve().parents[1] / "CHANGELOG.md"
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 _NAMES = {bool: "true or false", int: "whole number", float: "number", str: "text", Any: "anything"}
 
@@ -44,22 +42,19 @@ def command_line() -> Iterator[str]:
 
 def settings() -> Iterator[str]:
     """A table for each section, those below it after it."""
-    releases = _releases()
     for path, model, notes in [
         ((), RunSettings, ""),
         (("behaviors", ANY), BehaviorSettings, "Also of `default_settings`, which every behavior begins with."),
     ]:
-        yield from _tables(path, model, notes, releases, set())
+        yield from _tables(path, model, notes, set())
 
 
-def _tables(
-    path: tuple[str, ...], model: type[BaseModel], notes: str, releases: dict[str, str], seen: set[Any]
-) -> Iterator[str]:
+def _tables(path: tuple[str, ...], model: type[BaseModel], notes: str, seen: set[Any]) -> Iterator[str]:
     if model in seen:
         return
     seen.add(model)
-    rows = [_row(path, key, field, releases) for key, field in model.model_fields.items()]
-    head = "| key | type | default | of | since | what |\n|---|---|---|---|---|---|"
+    rows = [_row(path, key, field) for key, field in model.model_fields.items()]
+    head = "| key | type | default | of | what |\n|---|---|---|---|---|"
     title = ".".join(path) or "the file itself"
     yield "\n\n".join(part for part in (f"## {title}", notes, "\n".join([head, *rows])) if part)
     for key, field in model.model_fields.items():
@@ -67,7 +62,7 @@ def _tables(
         if below == ("behaviors",) or key == "default_settings":
             continue
         for name, section in _below(key, field.annotation):
-            yield from _tables((*below, *([name] if name else [])), section, _notes(key, section), releases, seen)
+            yield from _tables((*below, *([name] if name else [])), section, _notes(key, section), seen)
 
 
 def _below(key: str, annotation: Any) -> Iterator[tuple[str, type[BaseModel]]]:
@@ -107,16 +102,14 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
             yield from _models(part)
 
 
-def _row(path: tuple[str, ...], key: str, field: Any, releases: dict[str, str]) -> str:
-    theirs = _is_theirs((*path, key))
+def _row(path: tuple[str, ...], key: str, field: Any) -> str:
     varies = isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("variable")
     what = (field.description or "") + ("; varies" if varies else "")
     cells = (
         f"`{key}`",
         _type(field.annotation, field.metadata),
         _default(field),
-        "ML-Agents" if theirs else "jaxrl",
-        "0.1.0" if theirs else releases.get(key, "–"),
+        "ML-Agents" if _is_theirs((*path, key)) else "jaxrl",
         what,
     )
     return "| " + " | ".join(cell.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;") for cell in cells) + " |"
@@ -180,15 +173,3 @@ def _is_theirs(path: tuple[str, ...]) -> bool:
             return False
         tree = tree.get(key, tree.get(ANY))
     return True
-
-
-def _releases() -> dict[str, str]:
-    """The oldest release whose changelog names a key, by key."""
-    found: dict[str, str] = {}
-    parts = re.split(
-        r"^## +\[?([0-9]+\.[0-9]+\.[0-9]+)[^\n]*\n", CHANGELOG.read_text(encoding="utf-8"), flags=re.MULTILINE
-    )
-    for release, text in zip(parts[1::2], parts[2::2], strict=True):  # the newest first
-        for key in re.findall(r"`(?:[\w*]+\.)*(\w+)(?:[:=][^`]*)?`", text):
-            found[key] = release
-    return found
