@@ -15,7 +15,7 @@ QUICK_SECONDS, FULL_SECONDS = 600.0, 3600.0  # of one script
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Those of the run, and `compare` and `history` with theirs."""
+    """Add the flags of the run, and the commands `compare` and `history` with theirs."""
     parser.add_argument("--quick", action="store_true", help="reduced sizes, to see that everything runs")
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="run these alone, e.g. update_phase (an unknown name lists all)"
@@ -58,7 +58,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Raises what `jaxrl.bench` raises; the exit code says whether --fail-above was kept."""
+    """Run the command and return the exit code, 1 if --fail-above was exceeded. Raises the errors of `jaxrl.bench`."""
     return given.what(given)
 
 

@@ -1,4 +1,4 @@
-"""`jaxrl check-env`: whether an environment keeps its contract. JAX is imported inside `_compiled` alone."""
+"""`jaxrl check-env`: checks that an environment keeps its contract. JAX is imported inside `_compiled` alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxrl.envs.foreign.arguments import keyword_arguments
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Which environment, and how long it is played."""
+    """Add the environment and the length of the check."""
     parser.add_argument(
         "environment",
         metavar="ENV",
@@ -29,22 +29,22 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print what is wrong, a line each; 1 if something is. Raises JaxrlError where it cannot even be traced or made."""
+    """Print a line for each problem; return 1 if there is one. Raises JaxrlError where it cannot be traced or made."""
     kind = parse_address(given.environment).kind
     stepped = kind is Kind.UNITY and Path(given.environment).exists()
     played = _stepped if stepped or (kind is not Kind.UNITY and not kind.compiled) else _compiled
-    problems, remarks, behaviors, told = played(given)
+    problems, remarks, behaviors, extent = played(given)
     for text in behaviors:
         print(f"behavior: {text}")
     for text in problems:
         print(f"problem: {text}")
     for text in remarks:
         print(f"remark: {text}")
-    print(f"{given.environment}: {len(problems)} problem(s) in {told}")
+    print(f"{given.environment}: {len(problems)} problem(s) in {extent}")
     return 1 if problems else 0
 
 
-_Played = tuple[list[str], list[str], Sequence[str], str]  # problems, remarks, behaviors, how long it was played
+_Played = tuple[list[str], list[str], Sequence[str], str]  # problems, remarks, behaviors, extent of the check
 
 
 def _compiled(given: argparse.Namespace) -> _Played:
@@ -54,15 +54,15 @@ def _compiled(given: argparse.Namespace) -> _Played:
 
     areas = given.areas or 16
     env = environment_of(given.environment, **keyword_arguments(given.env_args))
-    found = check_environment(env, areas=areas, steps=given.steps, seed=given.seed)
-    told = f"{given.steps} decisions of {areas} areas at random, {found.episodes} episodes"
-    return found.problems, found.remarks, (), told
+    result = check_environment(env, areas=areas, steps=given.steps, seed=given.seed)
+    extent = f"{given.steps} decisions of {areas} areas at random, {result.episodes} episodes"
+    return result.problems, result.remarks, (), extent
 
 
 def _stepped(given: argparse.Namespace) -> _Played:
     from jaxrl.tools.check_host import check_host
 
     areas = given.areas or 2
-    found = check_host(given.environment, given.env_args, areas=areas, steps=given.steps, seed=given.seed)
-    told = f"{given.steps} steps of {areas} copies in each of two processes, {found.episodes} episodes of agents"
-    return found.problems, found.remarks, found.behaviors, told
+    result = check_host(given.environment, given.env_args, areas=areas, steps=given.steps, seed=given.seed)
+    extent = f"{given.steps} steps of {areas} copies in each of two processes, {result.episodes} episodes of agents"
+    return result.problems, result.remarks, result.behaviors, extent

@@ -1,4 +1,4 @@
-"""What the command line asks for. Each command is one file here, with `add_flags` and `run`, and one line below.
+"""Parses the command line and runs its command, which is one file here, with `add_flags` and `run`, and one line below.
 
 `run` returns the exit code where it is not 0. The file of a command is imported when that command is given, so that
 `jaxrl --help` comes at once.
@@ -48,15 +48,15 @@ _COMMANDS = {
     "onnx": "what Unity would say of a model",
     "bench": "run the benchmarks, compare two files of their numbers, follow them over commits",
 }
-"""By name, what each does; its file is cli/NAME.py, with _ for -."""
+"""Help text of each command by name; its file is cli/NAME.py, with _ for -."""
 _LIKE_THE_ORIGINAL = ("train", "learn")
-"""Whose flags may be cut short, as those of `mlagents-learn`."""
+"""Commands whose flags may be abbreviated, as with `mlagents-learn`."""
 TAKES_THE_REST = "--env-args"
-"""What stands behind it is not ours."""
+"""Flag whose value is the rest of the line, which jaxrl does not read."""
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command and its flags. A usage error exits with 2."""
+    """Return the command and its flags. A usage error exits with 2."""
     given = sys.argv[1:] if argv is None else list(argv)
     trust.ours(given)
     parser, chosen = _parser(given[0] if given else None)
@@ -69,10 +69,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
             parser.error(unknown(given[0], given[0], _COMMANDS, what="no such command"))
         return parser.parse_args(given)
     mixed = chosen.mixed
-    found, rest = chosen.parse_known_intermixed_args(given[1:]) if mixed else parser.parse_known_args(given)
+    arguments, rest = chosen.parse_known_intermixed_args(given[1:]) if mixed else parser.parse_known_args(given)
     if rest:
         chosen.error(unrecognized(rest, chosen.flags))
-    return found
+    return arguments
 
 
 _NO_MEMORY = (
@@ -83,7 +83,7 @@ _NO_MEMORY = (
 
 
 def _of_memory(error: RuntimeError) -> bool:
-    """Whether JAX found no room on its device, while it started, compiled or computed; JAX is not imported for it."""
+    """Return whether JAX ran out of device memory at its start, in compilation or computation, without importing it."""
     return type(error).__name__ == "JaxRuntimeError" and any(
         text in str(error) for text in ("RESOURCE_EXHAUSTED", "Out of memory", "Ran out of memory", "OUT_OF_MEMORY")
     )
@@ -106,7 +106,7 @@ def run(given: argparse.Namespace) -> int:
             raise
         print(_NO_MEMORY.format(str(error).partition("\n")[0]), file=sys.stderr)
         return 1
-    except BrokenPipeError:  # `jaxrl init | head`: whoever reads has enough
+    except BrokenPipeError:  # `jaxrl init | head`: the reader has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -115,7 +115,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 class _Version(argparse.Action):
-    """Prints the versions, which are looked up when asked for."""
+    """Prints the versions, which are looked up when the flag is read."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from jaxrl.artifacts.versions import version_line
@@ -125,44 +125,44 @@ class _Version(argparse.Action):
 
 
 def whole_parser() -> FlagParser:
-    """With the flags of every command."""
+    """Return the parser with the flags of every command."""
     return _parser(*_COMMANDS)[0]
 
 
 def _parser(*chosen: str | None) -> tuple[FlagParser, FlagParser | None]:
-    """With the flags of the commands that are chosen, and the parser of the last of them."""
+    """Return the parser with the flags of the chosen commands, and the parser of the last of them."""
     parser = FlagParser(
         prog="jaxrl", description="Train ML-Agents and JAX environments with MA-POCA, PPO and relatives."
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the versions of all that counts, and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    found = None
+    last = None
     for name, text in _COMMANDS.items():
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         if name in chosen:
-            found = command
+            last = command
             module = import_module(f"jaxrl.cli.{name.replace('-', '_')}")
             module.add_flags(command)
             if "--debug" not in command.flags:
                 command.add_argument("--debug", action="store_true", help="show tracebacks")
             command.set_defaults(command=module.run)
-    return parser, found
+    return parser, last
 
 
 class FlagParser(argparse.ArgumentParser):
-    """A parser that can say which flags it has; it takes them in full alone."""
+    """A parser that lists its flags; it takes them in full alone."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, allow_abbrev=False, **options)
 
     @property
     def flags(self) -> Mapping[str, argparse.Action]:
-        """By flag, as `--seed`, what was added for it, also in a group."""
+        """Actions by flag, such as `--seed`, also those in a group."""
         return self._option_string_actions
 
     @property
     def mixed(self) -> bool:
-        """Whether there are flags, and beside them any number of words: flags may stand between these."""
+        """Flags stand beside a list of any number of words: flags may stand between these."""
         any_number = any(not action.option_strings and action.nargs in ("*", "+") for action in self._actions)
         return any_number and not self.flags.keys() <= {"-h", "--help"}
 
@@ -181,22 +181,22 @@ def unrecognized(words: Sequence[str], flags: Collection[str]) -> str:
 def expanded(
     words: Sequence[str], flags: Collection[str], first: Collection[str], error: Callable[[str], NoReturn]
 ) -> list[str]:
-    """The words of a command line with every flag in full.
+    """Return the words of a command line with every flag in full.
 
-    An abbreviation that several flags begin with means the one of them that is in `first`, so that what ML-Agents takes
-    is not ambiguous for a flag that only jaxrl has. `error` is called with the text of argparse where it is ambiguous.
+    An abbreviation of several flags means the one in `first`, so that abbreviations of ML-Agents are not ambiguous
+    because of flags that only jaxrl has. `error` is called with the text of argparse where it is ambiguous.
     """
-    found = list(words)
+    full_words = list(words)
     for i, word in enumerate(words):
         name, equals, value = word.partition("=")
         if word == "--":
             break
         if name.startswith("--") and name not in flags:
             name = _meant(name, flags, first, error)
-            found[i] = name + equals + value
+            full_words[i] = name + equals + value
         if name == TAKES_THE_REST:
             break
-    return found
+    return full_words
 
 
 def _meant(name: str, flags: Collection[str], first: Collection[str], error: Callable[[str], NoReturn]) -> str:

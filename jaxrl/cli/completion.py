@@ -8,7 +8,7 @@ SHELLS = ("bash", "zsh", "tcsh")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """SHELL."""
+    """Add SHELL."""
     parser.description = (
         "Print a script that completes jaxrl's commands and flags. In bash: "
         'eval "$(jaxrl completion bash)"; to keep it: jaxrl completion bash > '

@@ -9,7 +9,7 @@ PORT = 6060
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """RESULTS, --port and --host."""
+    """Add RESULTS, --port and --host."""
     parser.add_argument(
         "results",
         nargs="?",
@@ -30,7 +30,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Serve until Ctrl-C, which ends it with 0. Raises JaxrlError."""
+    """Serve until Ctrl-C, then return 0. Raises JaxrlError."""
     import rich
 
     from jaxrl.artifacts.metrics.console import setup_logging

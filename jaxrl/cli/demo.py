@@ -1,4 +1,4 @@
-"""`jaxrl demo`: what is in demonstrations, as lines, tables and films, and in other formats."""
+"""`jaxrl demo`: shows demonstrations as lines, tables and films, and converts them to other formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jaxrl.settings.demonstrations import AS_RECORDED, DETECT, NEXT_RECORD
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """What to do, and with which files."""
+    """Add the action, the files and its flags."""
     parser.description = (
         "Look at demonstrations, .demo files of Unity's Demonstration Recorder or of `jaxrl record`, or say what is "
         "wrong with them. info: a line for each file, what its agent sees and does, and who wrote it. check: whether "
@@ -66,7 +66,7 @@ def _info(given: argparse.Namespace) -> None:
 
 
 def _line(demonstration: Demonstration) -> str:
-    """Return what is in a file: decisions, episodes that have an end, and what these earned."""
+    """Return a summary of a file: decisions, finished episodes, and the returns of these."""
     decided = ~demonstration.terminal
     episode = np.cumsum(demonstration.terminal | np.append(False, demonstration.last[:-1]))[decided]
     whole = episode[demonstration.done[decided]]
@@ -93,17 +93,17 @@ def _view(given: argparse.Namespace) -> None:
 
     if given.env is not None and given.out is None:
         raise DemonstrationError(f"--env {given.env} is what --out draws: name a film, such as --out film.gif")
-    found = [file for path in given.paths for file in recordings(path)]
-    for line in table(found, given.episode, given.demo_actions):
+    files = [file for path in given.paths for file in recordings(path)]
+    for line in table(files, given.episode, given.demo_actions):
         print(line)
     if given.out is not None:
         scene = None if given.env is None else _scene(given)
-        film(found, given.episode, given.out, scene, given.demo_actions)
+        film(files, given.episode, given.out, scene, given.demo_actions)
         print(given.out)
 
 
 def _scene(given: argparse.Namespace) -> Any:
-    """What draws it. JAX is imported here alone, for the CPU: an accelerator may be busy with training."""
+    """Return the function that draws the scene. JAX is imported here alone, for the CPU: training may use the GPU."""
     compute_on_cpu()
     from jaxrl.tools.watch.recorded import Place, recorded_frames
 

@@ -1,4 +1,4 @@
-"""Where JAX computes. JAX is imported inside the function alone."""
+"""Chooses where JAX computes. JAX is imported inside the function alone."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def choose_device(device: str | None, cpu_devices: int = 1) -> None:
 
 
 def advice(name: str) -> str:
-    """What to do where there is no such accelerator."""
+    """Return what the user can do where there is no such accelerator."""
     if name == "tpu":
         return "on a TPU machine install JAX for it (pip install -U 'jax[tpu]'), or choose cpu"
     if name == "cpu" or sys.platform == "darwin":
@@ -62,9 +62,9 @@ def advice(name: str) -> str:
 
 
 def start_computing(device: str | None, at_once: int = 1) -> None:
-    """Before the first computation: a CPU shows as a device for each of `at_once` seeds, as far as there are cores.
+    """Prepare JAX before the first computation: a CPU shows as one device for each of `at_once` seeds, if it has cores.
 
-    `device` has been chosen already where one is given, which is a check of the settings. Programs are kept on disk.
+    A `device` has been chosen already, as a check of the settings. Compiled programs are kept on disk.
     """
     if device is None:
         choose_device(None, cpu_devices=min(at_once, os.cpu_count() or 1))
@@ -72,7 +72,7 @@ def start_computing(device: str | None, at_once: int = 1) -> None:
 
 
 def compute_on_cpu() -> None:
-    """Before the first computation of a command that trains nothing: an accelerator may be busy with training."""
+    """Choose the CPU for a command that trains nothing, before its first computation: training may use the GPU."""
     choose_device("cpu")
     enable_compilation_cache()
 
@@ -82,7 +82,7 @@ def _show_as(cpu_devices: int) -> None:
 
     try:
         jax.config.update("jax_num_cpu_devices", cpu_devices)
-    except RuntimeError:  # its backend has started: an algorithm of one's own is imported with the settings
+    except RuntimeError:  # the backend has started: a user's algorithm is imported with the settings
         _log.warning(
             "all seeds share one CPU device, which is slower: your own code computed with JAX when it was imported: "
             "move that into functions"

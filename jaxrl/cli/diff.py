@@ -9,11 +9,11 @@ from pathlib import Path
 from jaxrl.types import JaxrlError
 
 EQUAL, DIFFERENT, BAD_INPUT = 0, 1, 2
-"""Exit codes, those of `diff`."""
+"""Exit codes, as of the program `diff`."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Two runs or checkpoints."""
+    """Add two runs or checkpoints."""
     for name in ("first", "second"):
         parser.add_argument(
             name, type=Path, metavar="RUN", help="results folder of a run, or a checkpoint such as Walker/Walker-500"

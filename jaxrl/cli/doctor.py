@@ -1,4 +1,4 @@
-"""`jaxrl doctor`: is this machine, and an environment, fit for training? JAX is imported for a decision alone."""
+"""`jaxrl doctor`: checks whether this machine, and an environment, are fit for training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUILD_SECONDS, EDITOR_SECONDS = 60.0, 10.0
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """What to look at."""
+    """Add the subjects of the checks."""
     parser.description = (
         "Look at Python, packages, device, memory, disk and CONFIG, then start an environment: executable, port, "
         "handshake, behaviors, and what a first decision costs. A line each, with a remedy where there is something to "
@@ -35,7 +35,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print each finding as it is made; 1 if one failed. Raises SettingsError for a CONFIG that cannot be read."""
+    """Print each finding as it is made; return 1 if a check failed. Raises SettingsError for an unreadable CONFIG."""
     from jaxrl.tools.doctor.findings import Outcome
 
     settings, counts = _settings(given), dict.fromkeys(Outcome, 0)
@@ -43,8 +43,8 @@ def run(given: argparse.Namespace) -> int:
         counts[finding.outcome] += 1
         for line in _lines(finding):
             print(line, flush=True)
-    told = [f"{counts[kind]} {word}" for kind, word in ((Outcome.FAIL, "failed"), (Outcome.WARN, "to look at"))]
-    print(f"{sum(counts.values())} checks, {', '.join(told)}.")
+    totals = [f"{counts[kind]} {word}" for kind, word in ((Outcome.FAIL, "failed"), (Outcome.WARN, "to look at"))]
+    print(f"{sum(counts.values())} checks, {', '.join(totals)}.")
     return 1 if counts[Outcome.FAIL] else 0
 
 
@@ -57,22 +57,22 @@ def _findings(settings: RunSettings, *, alone: bool, written: bool) -> Iterator[
 
     yield from software()
     yield from hardware(Path(settings.checkpoint_settings.results_dir))
-    found = configuration(settings)
+    finding = configuration(settings)
     if written:
-        yield found
-    if not alone and found.outcome is Outcome.OK:
+        yield finding
+    if not alone and finding.outcome is Outcome.OK:
         yield from environment(settings)
 
 
 def _lines(finding: Finding) -> list[str]:
-    """The finding, with further lines of its text and its remedy indented."""
+    """Return the lines of a finding, with further lines of its text and its remedy indented."""
     lines = f"{finding.outcome:<6}{finding.subject:<13}{finding.text}".splitlines()
     lines += [f"do: {finding.remedy}"] if finding.remedy else []
     return [lines[0], *(f"{'':<19}{line}" for line in lines[1:])]
 
 
 def _settings(given: argparse.Namespace) -> RunSettings:
-    """Those of the configuration, or built-in ones, with the flags over them and a definite seed."""
+    """Return the settings of the configuration, or built-in ones, with the flags over them and a definite seed."""
     from jaxrl.algorithms import HYPERPARAMETER_TYPES
     from jaxrl.settings import RunSettings, load_run_settings, with_seed
     from jaxrl.settings.behavior import TYPES

@@ -1,4 +1,4 @@
-"""`jaxrl export-torch`: a run of jaxrl becomes a checkpoint that ML-Agents goes on with."""
+"""`jaxrl export-torch`: writes a run of jaxrl as a checkpoint with which ML-Agents continues."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxrl.types import JaxrlError
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The run, and the file."""
+    """Add the run and the file."""
     parser.description = (
         "Write the latest checkpoints of a run (PPO, MA-POCA, SAC) as .pt of ML-Agents: weights, statistics of "
         "observations, Adam and step. mlagents-learn continues with --resume, or starts with them by "

@@ -67,7 +67,7 @@ MLAGENTS_FLAGS = (
     "--restarts-rate-limit-period-s", "--results-dir", "--resume", "--run-id", "--seed", "--target-frame-rate",
     "--tensorflow", "--time-scale", "--timeout-wait", "--torch", "--torch-device", "--train", "--width",
 )  # fmt: skip
-"""Those of `mlagents-learn`, hidden ones too. They may be cut short."""
+"""Flags of `mlagents-learn`, hidden ones too. They may be abbreviated."""
 FORMER_FLAGS = {
     "--keep-checkpoints": "--set keep_checkpoints=N, or keep_checkpoints of each behavior in the file",
     "--save-freq": "--set checkpoint_interval=N, or checkpoint_interval of each behavior in the file",
@@ -81,11 +81,11 @@ FORMER_FLAGS = {
     "--multi-gpu": "leave it out: a run uses what JAX shows",
     "--docker-target-name": "--results-dir DIR",
 }
-"""Flags of `mlagents-learn` before 0.18, and what stands for them now."""
+"""Flags of `mlagents-learn` before 0.18, and their replacements now."""
 SET = "set"
-"""Where --set is kept."""
+"""Attribute of the parsed arguments that holds --set."""
 STRICT = "strict"
-"""Where --strict is kept."""
+"""Attribute of the parsed arguments that holds --strict."""
 
 
 def add_flags(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
@@ -123,7 +123,7 @@ def add_flags(parser: argparse.ArgumentParser, *, several: bool = False) -> None
 
 
 def add_host_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of several hosts. They are no settings: each host has others, and a run may go on with others."""
+    """Add the flags of several hosts. They are no settings: they differ on each host and after a resume."""
     title = "several hosts of a compiled run (the same command on each)"  # not shown where the flags are hidden
     several = parser.add_argument_group(title)
     several.add_argument("--hosts", metavar="HOST:PORT|auto", help="where host 0 is; auto: as JAX finds them by itself")
@@ -134,44 +134,44 @@ def add_host_flags(parser: argparse.ArgumentParser) -> None:
 def _help(key: str, with_default: bool = False) -> str:
     section, name = key.split(".")
     kind: Any = RunSettings.model_fields[section].annotation
-    field = (get_args(kind) or (kind,))[0].model_fields[name]  # a section that is optional is one or None
+    field = (get_args(kind) or (kind,))[0].model_fields[name]  # an optional section has the type `Section | None`
     default = f" (default: {'none' if field.default is None else field.default})" if with_default else ""
     return f"{field.description}{default}".replace("%", "%%")
 
 
 def add_environment_arguments(parser: argparse.ArgumentParser, usual: str = "none") -> None:
-    """`--env-args` of the commands that play an environment made by a Python function."""
+    """Add `--env-args` of the commands that play an environment made by a Python function."""
     parser.add_argument(
         "--env-args", nargs="+", metavar="key=value", help=f"arguments of the environment (default: {usual})"
     )
 
 
 def count(text: str) -> int:
-    """A number of something, for argparse."""
+    """Return a positive whole number, for argparse."""
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"got {text}, expected a whole number, at least 1")
     return int(text)
 
 
 def overrides_from(given: argparse.Namespace) -> dict[str, Any]:
-    """Flags really given, shaped like a configuration file."""
+    """Return the flags really given, shaped like a configuration file."""
     values = {key: value for key, value in vars(given).items() if key.partition(".")[0] in RunSettings.model_fields}
     return merge(overrides_of(_values(getattr(given, SET, ()))), overrides_of(values))
 
 
 def _values(written: Sequence[str]) -> dict[str, Any]:
-    """--set KEY=VALUE by key. Raises SettingsError for several values, which are a sweep's."""
-    found = {}
+    """Return values of --set KEY=VALUE by key. Raises SettingsError for several values, which belong to a sweep."""
+    values_by_key = {}
     for text in written:
         key, values = parsed(text)
         if len(values) > 1:
             raise SettingsError(f"--set {text}: got {len(values)} values, expected one; `jaxrl sweep` takes several")
-        found[key] = values[0]
-    return found
+        values_by_key[key] = values[0]
+    return values_by_key
 
 
 def swallowed_flags(given: argparse.Namespace) -> list[str]:
-    """Flags of jaxrl behind --env-args, which takes the rest of the line: they reach the environment alone."""
+    """Return flags of jaxrl behind --env-args, which takes the rest of the line: they reach the environment alone."""
     parser = argparse.ArgumentParser(add_help=False)
     add_flags(parser)
     words = getattr(given, "env_settings.env_args", None) or ()
@@ -179,5 +179,5 @@ def swallowed_flags(given: argparse.Namespace) -> list[str]:
 
 
 def removed_flags(given: argparse.Namespace) -> list[str]:
-    """Flags given that mean nothing any more."""
+    """Return flags given that have no meaning any more."""
     return list(getattr(given, _REMOVED_DEST, []))

@@ -21,7 +21,7 @@ from jaxrl.training.interrupt import Interrupt
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """--demo, --config and the flags of `jaxrl train`."""
+    """Add --demo, --config and the flags of `jaxrl train`."""
     parser.description = (
         "Train a policy to do as demonstrations do, without an environment. The results folder is that of any run: "
         "`jaxrl train --initialize-from` goes on from it. Steps are decisions learned from; --env is only noted."
@@ -34,14 +34,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Check everything, then train; the exit code. Raises JaxrlError for what the user can mend."""
+    """Check everything, then train; return the exit code. Raises JaxrlError for errors that the user can mend."""
     console = rich.get_console()
     setup_logging(console, debug=getattr(given, "debug", False))
     demonstrated = {"behaviors": {EVERY: {"behavioral_cloning": {"demo_path": given.demo}}}}
     config, overrides = configuration(given.config, merge(demonstrated, flags.overrides_from(given)))
     settings = load_run_settings(config, overrides, HYPERPARAMETER_TYPES, strict=hasattr(given, flags.STRICT))
     options = settings.checkpoint_settings
-    # of the run that goes on: it says which episodes are held out
+    # the earlier seed of a continued run decides which episodes are held out
     settings = with_drawn_seed(with_earlier_seed(settings, Path(options.results_dir, options.run_id)))
     with Interrupt() as interrupt:
         start_computing(settings.torch_settings.device)

@@ -1,4 +1,4 @@
-"""`jaxrl import-torch`: a run of ML-Agents becomes one of jaxrl. JAX is imported inside `run` alone."""
+"""`jaxrl import-torch`: converts a run of ML-Agents into one of jaxrl. JAX is imported inside `run` alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LATEST = "checkpoint.pt"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The old run and the new one."""
+    """Add the old run and the new one."""
     parser.description = (
         "Make a run of jaxrl from a checkpoint of ML-Agents (PPO, MA-POCA, SAC): weights, statistics of observations, "
         "Adam and step. It is continued with --resume, or trained from with --initialize-from. PyTorch is not needed, "
@@ -38,7 +38,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Read everything, write the run, say what is in it. Raises JaxrlError before anything is written."""
+    """Read everything, write the run and print its contents. Raises JaxrlError before anything is written."""
     from jaxrl.cli.device import choose_device
 
     if not given.source.exists():
@@ -61,22 +61,22 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _old_run(source: Path) -> Path:
-    """The folder of ML-Agents' run."""
+    """Return the folder of ML-Agents' run."""
     return source if source.is_dir() else source.absolute().parents[1]
 
 
 def _config(given: argparse.Namespace) -> Path:
-    """The configuration file. Raises JaxrlError where there is none."""
+    """Return the configuration file. Raises JaxrlError where there is none."""
     if given.config is not None:
         return given.config
-    found = _old_run(given.source) / "configuration.yaml"
-    if not found.is_file():
-        raise JaxrlError(f"--config: give the YAML file of the training; {found}, which would do, is not there")
-    return found
+    path = _old_run(given.source) / "configuration.yaml"
+    if not path.is_file():
+        raise JaxrlError(f"--config: give the YAML file of the training; {path}, which would do, is not there")
+    return path
 
 
 def _settings(given: argparse.Namespace) -> RunSettings:
-    """Of the run to be: those of the training, in its own folder."""
+    """Return settings of the new run: those of the training, in its own folder."""
     from jaxrl.algorithms import HYPERPARAMETER_TYPES
     from jaxrl.settings import load_run_settings
 
@@ -90,19 +90,19 @@ def _settings(given: argparse.Namespace) -> RunSettings:
 
 
 def _checkpoints(given: argparse.Namespace, settings: RunSettings) -> Iterator[tuple[str, Path]]:
-    """Behaviors and their files. Raises JaxrlError where there is none, or it is not clear whose one is."""
+    """Yield behaviors and their files. Raises JaxrlError where there is none, or a file's behavior is not clear."""
     source: Path = given.source
     if source.is_dir():
-        found = sorted(path for path in source.glob(f"*/{LATEST}") if given.behavior in (None, path.parent.name))
-        left = [] if given.behavior else _leftovers(given, settings, found)
+        files = sorted(path for path in source.glob(f"*/{LATEST}") if given.behavior in (None, path.parent.name))
+        left = [] if given.behavior else _leftovers(given, settings, files)
         for path in left:
-            found.remove(path)
+            files.remove(path)
             print(f"left out: {path.parent}, which no behavior of the configuration is called after; --behavior "
                   f"{path.parent.name} takes it alone")  # fmt: skip
-        if not found:
+        if not files:
             where = f"{given.behavior}/{LATEST}" if given.behavior else f"<Behavior>/{LATEST}"
             raise JaxrlError(f"{source}: holds no {where}, where ML-Agents keeps what it resumes from")
-        yield from ((path.parent.name, path) for path in found)
+        yield from ((path.parent.name, path) for path in files)
         return
     folder = source.absolute().parent.name
     listed = ", ".join(settings.behaviors)
@@ -137,7 +137,7 @@ def _read(path: Path) -> TorchCheckpoint:
 def _spec(
     given: argparse.Namespace, settings: RunSettings, name: str, path: Path, read: TorchCheckpoint
 ) -> tuple[BehaviorSpec, Path | None]:
-    """What the behavior sees and does, and the ONNX file of the same step, if it is there."""
+    """Return the spec of the behavior, and the ONNX file of the same step, if it is there."""
     from jaxrl.artifacts.onnx.behaviors import behavior_of_environment
     from jaxrl.artifacts.onnx.model_spec import observations_of
     from jaxrl.torch.settings import action_of
@@ -159,7 +159,7 @@ def _spec(
 
 
 def _told(one: Imported, source: Source) -> list[str]:
-    """What has been imported, in lines."""
+    """Return lines that describe the imported run."""
     sensors = ", ".join(
         f"{sensor.name} {'x'.join(map(str, sensor.shape))}{' goal' if sensor.observation_type else ''}"
         for sensor in one.spec.observations

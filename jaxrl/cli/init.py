@@ -1,4 +1,4 @@
-"""`jaxrl init`: the configurations that come with jaxrl, and a copy of one to change."""
+"""`jaxrl init`: lists the configurations that come with jaxrl, and copies one to change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxrl.types import JaxrlError
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """[NAME] and where to."""
+    """Add [NAME], --out and --force."""
     parser.description = "List the configurations that come with jaxrl; with NAME, write a copy of one to change."
     parser.add_argument(
         "name",

@@ -1,4 +1,4 @@
-"""`jaxrl learn`: `jaxrl train` for who comes from `mlagents-learn`; its help shows ML-Agents' own flags alone."""
+"""`jaxrl learn`: `jaxrl train` for users of `mlagents-learn`; its help shows ML-Agents' own flags alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ run = train.run
 
 
 def add_flags(parser: FlagParser) -> None:
-    """Every flag of `jaxrl train`; those of `mlagents-learn` are shown."""
+    """Add every flag of `jaxrl train`; only those of `mlagents-learn` are shown."""
     train.add_flags(parser)
     parser.description = (
         "Train, with the arguments of mlagents-learn. A flag beats the configuration file, the file beats the default "

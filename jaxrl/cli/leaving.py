@@ -1,4 +1,4 @@
-"""Ctrl-C while nothing is started or written yet: the program ends there and then, without a traceback."""
+"""Ends the program at once on Ctrl-C while nothing is started or written yet, without a traceback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxrl import platforms
 
 
 def leaving_at_once() -> AbstractContextManager[None]:
-    """Inside the block SIGINT and SIGTERM end the process with 130 and 143.
+    """Let SIGINT and SIGTERM end the process with 130 and 143 inside the block.
 
     KeyboardInterrupt would be raised in the middle of an import, where some code swallows it.
     """
@@ -21,16 +21,14 @@ def leaving_at_once() -> AbstractContextManager[None]:
 
 
 def leaving_tidily() -> AbstractContextManager[None]:
-    """Inside the block SIGTERM and SIGHUP raise SystemExit (143, 129), so that what was begun is taken back."""
+    """Let SIGTERM and SIGHUP raise SystemExit (143, 129) inside the block, so that unfinished work is cleaned up."""
     names = [number for number in platforms.END_SIGNALS if number != signal.SIGINT]
     return _handled(_end, dict.fromkeys(names, signal.SIG_DFL))
 
 
 @contextmanager
 def _handled(handler: Callable[[int, object], None], usual: Mapping[signal.Signals, Any]) -> Iterator[None]:
-    """A handler that somebody else has set stays, as does a signal that is ignored; so does all outside the main
-    thread.
-    """
+    """Handle the signals inside the block, in the main thread; leave handlers of others and ignored signals alone."""
     main = threading.current_thread() is threading.main_thread()
     old = {number: before for number, before in usual.items() if main and signal.getsignal(number) is before}
     for number in old:
@@ -43,7 +41,7 @@ def _handled(handler: Callable[[int, object], None], usual: Mapping[signal.Signa
 
 
 def _end(number: int, frame: object) -> None:
-    signal.signal(number, signal.SIG_IGN)  # what is taken back is taken back whole
+    signal.signal(number, signal.SIG_IGN)  # so that the clean-up is not interrupted
     raise SystemExit(128 + number)
 
 

@@ -1,4 +1,4 @@
-"""`jaxrl load-from-hf`: a run from the Hugging Face Hub."""
+"""`jaxrl load-from-hf`: loads a run from the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Load, and say where it is."""
+    """Load the run and print its folder."""
     from jaxrl.tools.hub import load
 
     load(given.repo_id, given.local_dir, given.revision)

@@ -1,4 +1,4 @@
-"""`jaxrl make-player`: an executable that serves one of jaxrl's environments."""
+"""`jaxrl make-player`: writes an executable that serves one of jaxrl's environments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """NAME and DIR."""
+    """Add NAME and DIR."""
     parser.add_argument("name", metavar="NAME", help="name of the environment, such as dungeon_escape")
     parser.add_argument("directory", metavar="DIR", help="folder for the executable")
 

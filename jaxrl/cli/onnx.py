@@ -1,4 +1,4 @@
-"""`jaxrl onnx check`: what Unity would say of a model. JAX is imported for an environment that is compiled alone."""
+"""`jaxrl onnx check`: makes Unity's checks of a model. JAX is imported for a compiled environment alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """`check` and its flags."""
+    """Add `check` and its flags."""
     parser.description = "Look at ONNX models."
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     text = "what Unity would say of a model: version, memory, outputs, shapes, inputs, operators"
@@ -29,7 +29,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print a line for each check; 1 if Unity refuses the model."""
+    """Print a line for each check; return 1 if Unity refuses the model."""
     from jaxrl.artifacts.onnx.check import examine
     from jaxrl.artifacts.onnx.findings import Outcome
 
@@ -45,7 +45,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _behavior(given: argparse.Namespace) -> tuple[str, BehaviorSpec | None]:
-    """Whose name is "" where nothing says what the behavior is like. Raises JaxrlError."""
+    """Return name and spec of the behavior; "" and None where nothing describes it. Raises JaxrlError."""
     from jaxrl.artifacts.onnx.behaviors import behavior_of_environment, behavior_of_run
     from jaxrl.settings import SettingsError
 

@@ -1,4 +1,4 @@
-"""`jaxrl plugins`: what a configuration can name, of jaxrl and of installed packages. Nothing of them is imported."""
+"""`jaxrl plugins`: lists the names for configurations, of jaxrl and of installed packages, without importing them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxrl.training.registries import BUILT_IN, KEYS, Offer, of_mlagents, offers
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """None."""
+    """Set the description; there are no flags."""
     parser.description = (
         "List what configurations can name: jaxrl's own, and what installed packages offer by entry points. Your own "
         "code needs no package: FILE.py:NAME and module:NAME stand wherever NAME does (of a reward signal: type: NAME)."
@@ -23,10 +23,10 @@ def run(given: argparse.Namespace) -> None:
         print(f"  jaxrl: {', '.join(BUILT_IN[kind]) or 'none'}")
         for offer in offers(kind):
             _show(offer)
-    found = list(of_mlagents())
-    if found:
+    plugins = list(of_mlagents())
+    if plugins:
         print("plugins of ML-Agents")
-        for offer in found:
+        for offer in plugins:
             _show(offer)
 
 

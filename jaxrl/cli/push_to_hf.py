@@ -1,4 +1,4 @@
-"""`jaxrl push-to-hf`: a run on the Hugging Face Hub."""
+"""`jaxrl push-to-hf`: pushes a run to the Hugging Face Hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jaxrl record`: demonstrations of a trained policy. JAX is imported inside `run` alone."""
+"""`jaxrl record`: records demonstrations of a trained policy. JAX is imported inside `run` alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(given: argparse.Namespace) -> None:
     compute_on_cpu()
     from jaxrl.client.recording import record
 
-    found = record(
+    result = record(
         given.run,
         given.env,
         given.out,
@@ -54,8 +54,8 @@ def run(given: argparse.Namespace) -> None:
         force=given.force,
         trust=given.trust,
     )
-    returns = found.returns
-    told = f"{len(returns)} episodes of {sum(found.lengths)} decisions"
-    print(f"{found.behavior}, {found.origin}: {told}, mean return {sum(returns) / len(returns):.3f}")
+    returns = result.returns
+    counts = f"{len(returns)} episodes of {sum(result.lengths)} decisions"
+    print(f"{result.behavior}, {result.origin}: {counts}, mean return {sum(returns) / len(returns):.3f}")
     print(" ".join(f"{one:.3f}" for one in returns))
     print(given.out)

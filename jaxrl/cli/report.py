@@ -1,4 +1,4 @@
-"""`jaxrl report`: compare finished runs in one file."""
+"""`jaxrl report`: compares finished runs in one file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from jaxrl.tools.report.films import Film
 
 FILM_STEPS = 200
-"""Decisions in a film of --films, at most: some 200 kB."""
+"""Largest number of decisions in a film of --films: some 200 kB."""
 _log = logging.getLogger(__name__)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """RUN [RUN ...] and --out."""
+    """Add RUN [RUN ...], --out and --films."""
     parser.add_argument(
         "runs",
         nargs="+",
@@ -45,7 +45,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Write the report. Raises ReportError or ArtifactError, which tell what to do."""
+    """Write the report. Raises ReportError or ArtifactError, which say what to do."""
     import rich
 
     from jaxrl.artifacts.metrics.console import setup_logging
@@ -64,7 +64,7 @@ def run(given: argparse.Namespace) -> None:
 
 
 def _films(runs: Sequence[str], folder: Path, trust: bool) -> dict[Path, Film]:
-    """An episode of each run, played on the CPU; a run that cannot be played is named and has none."""
+    """Return a film of an episode of each run, played on the CPU; warn of a run that cannot be played."""
     from jaxrl.cli.device import compute_on_cpu
     from jaxrl.tools.report.films import Film
     from jaxrl.tools.report.runs import NoCurvesError, read_run
@@ -73,7 +73,7 @@ def _films(runs: Sequence[str], folder: Path, trust: bool) -> dict[Path, Film]:
     folders = [folder for run in runs for folder in expanded(Path(run))]
     for run in folders:
         with contextlib.suppress(NoCurvesError):
-            read_run(run)  # what is no run is refused before anything is played
+            read_run(run)  # raises for a folder that is no run before anything is played
     compute_on_cpu()
     from jaxrl.tools.watch.film import watch
 

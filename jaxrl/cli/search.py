@@ -27,13 +27,13 @@ from jaxrl.types import JaxrlError
 _log = logging.getLogger(__name__)
 
 READ_SECONDS = 3.0
-"""Between two looks at the summaries of processes."""
+"""Seconds between two reads of the summaries of processes."""
 Runs = Callable[[str, Mapping[str, Any]], list[RunSettings]]
 """(name of a trial, its values) → settings of its runs."""
 
 
 class Search(NamedTuple):
-    """What is searched, and how."""
+    """The keys and spaces that are searched, and how."""
 
     spaces: Mapping[str, Space]
     trials: int
@@ -57,7 +57,7 @@ def check_search(search: Search, base: RunSettings, folder: Path, runs: Runs) ->
 def make_trials(
     search: Search, base: RunSettings, folder: Path, runs: Runs, console: rich.console.Console, interrupt: Interrupt
 ) -> tuple[list[tuple[str, Mapping[str, Any]]], JaxrlError | None]:
-    """Make all trials: name and values of each, with those of earlier sessions; the error if none has a score."""
+    """Make all trials; return name and values of each, earlier ones too, and the error if none has a score."""
     seed, compiled = base.env_settings.seed, None
     if is_compiled(base.env_settings.env_path):
         start_computing(base.torch_settings.device, os.cpu_count() or 1)
@@ -82,9 +82,9 @@ def make_trials(
 
 
 def _in_processes(study: Study, interrupt: Interrupt, parallel: int) -> None:
-    """Trials as processes of `jaxrl train`, `parallel` at a time, one for each seed of a trial.
+    """Run trials as processes of `jaxrl train`, `parallel` at a time, one process for each seed of a trial.
 
-    After a signal those under way save and end, and are not judged.
+    After a signal the running trials save and end, and are not judged.
     """
     hopeless = _Hopeless(study)
 
@@ -102,7 +102,7 @@ def _in_processes(study: Study, interrupt: Interrupt, parallel: int) -> None:
 
 
 class _Hopeless:
-    """Reports the summaries that all runs of a trial have, now and then; whether it is given up."""
+    """Reports the summaries that all runs of a trial have, now and then; returns whether the trial is given up."""
 
     def __init__(self, study: Study) -> None:
         self.found: set[int] = set()  # numbers of trials
@@ -118,10 +118,10 @@ class _Hopeless:
         curves = _curves(trial)
         if len(curves) < len(trial.runs):
             return False
-        last = min(len(curve.step) for of in curves.values() for curve in of)
+        last = min(len(curve.step) for group in curves.values() for curve in group)
         for number in range(self._seen.get(trial.number, 0) + 1, last + 1):
             self._seen[trial.number] = number
-            score = float(np.mean([curve.value[number - 1] for of in curves.values() for curve in of]))
+            score = float(np.mean([curve.value[number - 1] for group in curves.values() for curve in group]))
             if self._study.hopeless(trial, number, score):
                 self.found.add(trial.number)
                 return True
@@ -129,13 +129,13 @@ class _Hopeless:
 
 
 def _score(trial: Trial, least: int) -> float | None:
-    """Mean final score of the runs of a trial; None where fewer than `least` have one."""
+    """Return the mean final score of the runs of a trial; None where fewer than `least` have one."""
     scores = list(map(worth, _curves(trial).values()))
     return float(np.mean(scores)) if len(scores) >= least else None
 
 
 def _curves(trial: Trial) -> dict[str, list[Curve]]:
-    """By seed, the statistic that the trial is judged by, of each behavior."""
+    """Return by seed the curves of the statistic that the trial is judged by, one of each behavior."""
     options = [run.checkpoint_settings for run in trial.runs]
-    _, (found,) = curves_of([seeds_of(Path(place.results_dir, place.run_id) for place in options)])
-    return found
+    _, (curves,) = curves_of([seeds_of(Path(place.results_dir, place.run_id) for place in options)])
+    return curves

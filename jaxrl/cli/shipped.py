@@ -1,4 +1,4 @@
-"""The configurations that come with jaxrl: in the wheel beside its code, in a clone in the folder `configs`."""
+"""Finds the configurations that come with jaxrl: in the wheel beside its code, in a clone in the folder `configs`."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from jaxrl.settings.reading import read_yaml
 from jaxrl.types import JaxrlError
 
 MLAGENTS = "mlagents"
-"""Folder of those that describe ML-Agents' own example scenes; in it one folder for each trainer."""
+"""Folder of configurations for ML-Agents' own example scenes; in it one folder for each trainer."""
 _TRAINERS = ("poca", "mappo", "coma", "ppo")
-"""Folders, the one that is chosen first in front: what trains teams as teams before what does not."""
+"""Folders in order of preference: algorithms that train teams as teams come first."""
 
 
 class Shipped(NamedTuple):
-    """One file."""
+    """One configuration file."""
 
     name: str  # folder/file, without .yaml; mlagents/folder/file
     path: Path
     env_path: str | None  # as in the file; None: a Unity scene, whose build is given with --env
-    about: str  # what its first line says
+    about: str  # its first line
 
     @property
     def short(self) -> str:
-        """The file's name alone."""
+        """Name of the file alone."""
         return self.name.rpartition("/")[2]
 
 
 @cache
 def shipped() -> tuple[Shipped, ...]:
-    """All of them, those that are chosen first in front."""
+    """Return all configurations, preferred ones first."""
     folder = carried("configs")
     order = {name: i for i, name in enumerate(_TRAINERS)}
     files = sorted(folder.glob("*/*.yaml"), key=lambda path: (order.get(path.parent.name, len(order)), path.stem))
@@ -43,7 +43,7 @@ def shipped() -> tuple[Shipped, ...]:
 
 def _read(path: Path, folder: Path) -> Shipped:
     name = path.relative_to(folder).with_suffix("").as_posix()
-    of_unity = name.startswith(f"{MLAGENTS}/")  # names no environment: not to read it saves 0.2 s of a start by name
+    of_unity = name.startswith(f"{MLAGENTS}/")  # names no environment: a start by name is 0.2 s faster without reading
     env_path = None if of_unity else (read_yaml(path).get("env_settings") or {}).get("env_path")
     with path.open(encoding="utf-8") as file:
         about = file.readline().lstrip("# ").strip()
@@ -51,28 +51,28 @@ def _read(path: Path, folder: Path) -> Shipped:
 
 
 def is_shipped(name: str) -> bool:
-    """Whether there is one called `name`, with or without the folders."""
+    """Return whether there is a configuration called `name`, with or without the folders."""
     return any(name in (one.name, one.short) for one in shipped())
 
 
 def named(name: str) -> list[Shipped]:
-    """Those called `name`, with or without the folders, the one to take in front.
+    """Return the configurations called `name`, with or without the folders, the preferred one first.
 
     Raises JaxrlError, with the nearest names.
     """
-    found = [one for one in shipped() if name in (one.name, one.short)]
-    if not found:
+    matches = [one for one in shipped() if name in (one.name, one.short)]
+    if not matches:
         theirs = name.startswith(MLAGENTS)
         names = [
             one.name if theirs else one.short for one in shipped() if one.name.startswith(f"{MLAGENTS}/") == theirs
         ]
         what, there_are = "no configuration of jaxrl's has that name", "`jaxrl init` lists"
         raise JaxrlError(unknown(name, name, names, what=what, there_are=there_are))
-    return found
+    return matches
 
 
 def made_for(env_path: str) -> list[Shipped]:
-    """Those that train this environment, compiled or served, the one to take in front; none for a Unity build."""
+    """Return configurations for this environment, compiled or served, preferred first; none for a Unity build."""
     wanted = _simulated(env_path)
     if wanted is None:
         return []
@@ -80,12 +80,12 @@ def made_for(env_path: str) -> list[Shipped]:
 
 
 def beside(others: list[Shipped]) -> str:
-    """What is said of those that were not taken: "; there is also ...", or nothing."""
+    """Return the text about the alternatives that were not taken: "; there is also ...", or nothing."""
     return f"; there is also {', '.join(one.name for one in others)}" if others else ""
 
 
 def _simulated(env_path: str) -> tuple[Kind, str | None] | None:
-    """Which environment it is, whether it is served or compiled."""
+    """Return which environment it is, whether it is served or compiled."""
     kind, name = parse_address(env_path)
     if kind is Kind.UNITY:
         return None

@@ -1,4 +1,4 @@
-"""`jaxrl sweep`: every combination of some settings, with several seeds each."""
+"""`jaxrl sweep`: trains every combination of some settings, with several seeds each."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from jaxrl.types import JaxrlError
 _log = logging.getLogger(__name__)
 
 TRIALS = 20
-"""Of a search, unless told otherwise."""
+"""Number of trials of a search without --trials."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """CONFIG, the flags of `jaxrl train`, and what is varied."""
+    """Add CONFIG, the flags of `jaxrl train`, and those that vary settings."""
     parser.description = (
         "Train every combination of some settings. Each point is a run of its own in RESULTS_DIR/RUN_ID/POINT. In a "
         "compiled environment, points that differ in numbers alone (learning_rate, beta, gamma, parameters of the "
@@ -78,7 +78,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Check every point, train, and print a table; the exit code. Raises JaxrlError for what the user can mend."""
+    """Check every point, train, and print a table; return the exit code. Raises JaxrlError for the user's errors."""
     console = rich.get_console()
     with leaving_at_once():
         asked = _asked(given, console)
@@ -92,8 +92,8 @@ def run(given: argparse.Namespace) -> int:
     failed = None
     with Interrupt() as interrupt:
         if search is not None:
-            made, failed = make_trials(search, asked.base, asked.folder, asked.runs, console, interrupt)
-            points = [(Point(name, values), list(asked.places(name))) for name, values in made]
+            trials, failed = make_trials(search, asked.base, asked.folder, asked.runs, console, interrupt)
+            points = [(Point(name, values), list(asked.places(name))) for name, values in trials]
         else:
             failed = _train(plans, console, interrupt, given.parallel)
             points = [(plan.point, [run.checkpoint_settings.run_id for run in plan.runs]) for plan in plans]
@@ -106,17 +106,17 @@ def run(given: argparse.Namespace) -> int:
 
 
 class _Asked(NamedTuple):
-    """The command line, read."""
+    """The command line of a sweep, parsed."""
 
     config: str | None
     overrides: Mapping[str, Any]
     points: list[Point]
-    base: RunSettings  # without those of a point
+    base: RunSettings  # without the values of a point
     folder: Path  # of the sweep
     search: bool
 
     def places(self, name: str) -> dict[str, dict[str, int]]:
-        """Return the names of a point's runs, with what each has of `env_settings`."""
+        """Return `env_settings` of each of a point's runs, by name."""
         base = self.base.env_settings
         if is_compiled(base.env_path) or base.seeds == 1:
             return {name: {"seed": base.seed}}
@@ -124,15 +124,15 @@ class _Asked(NamedTuple):
         return {f"{name}_seed{number}": {"seed": number, "seeds": 1} for number in numbers}
 
     def runs(self, name: str, values: Mapping[str, Any]) -> list[RunSettings]:
-        """Settings of the runs of a point, each in its own folder. Raises JaxrlError for what no sweep can have."""
+        """Return settings of the runs of a point, each in its own folder. Raises JaxrlError if they fit no sweep."""
         saved = self.base.checkpoint_settings
         start = saved.initialize_from and Path(saved.results_dir, saved.initialize_from).absolute()
         runs, of_point = [], merge(self.overrides, overrides_of(values))
-        for own, environment in self.places(name).items():
-            options = {"run_id": own, "results_dir": str(self.folder)}
+        for run_id, environment in self.places(name).items():
+            options = {"run_id": run_id, "results_dir": str(self.folder)}
             if self.search:  # a trial is always a new run
                 options |= {"resume": False}
-            if start is not None:  # which lies beside the sweep
+            if start is not None:  # it lies beside the sweep
                 options |= {"initialize_from": str(start)}
             place = {"checkpoint_settings": options, "env_settings": environment}
             with without_remarks():
@@ -150,7 +150,7 @@ class _Plan(NamedTuple):
 
 
 def _asked(given: argparse.Namespace, console: rich.console.Console) -> _Asked:
-    """What is asked for. Raises SettingsError; nothing is written or started."""
+    """Read the command line. Raises SettingsError; nothing is written or started."""
     setup_logging(console, debug=getattr(given, "debug", False))
     _check_flags(given)
     points = grid(vars(given).pop(flags.SET, []))
@@ -187,7 +187,7 @@ def _check_flags(given: argparse.Namespace) -> None:
 def _train_population(
     given: argparse.Namespace, asked: _Asked, search: Search | None, console: rich.console.Console
 ) -> int:
-    """One run, whose seeds are the members of a population."""
+    """Train one run, whose seeds are the members of a population; return the exit code."""
     environment = asked.base.env_settings
     if search is None or not is_compiled(environment.env_path):
         raise SettingsError("--population: needs a compiled environment (--env jax:NAME) and --search KEY=LOW:HIGH")
@@ -217,7 +217,7 @@ def _searched(given: argparse.Namespace, asked: _Asked) -> Search:
 def _train(
     plans: Sequence[_Plan], console: rich.console.Console, interrupt: Interrupt, parallel: int | None
 ) -> JaxrlError | None:
-    """Train all points; the error that names the runs which failed."""
+    """Train all points; return the error that names the failed runs."""
     runs = [settings for plan in plans for settings in plan.runs]
     environment = runs[0].env_settings
     if not is_compiled(environment.env_path):
@@ -239,7 +239,7 @@ def _check(settings: RunSettings, source: str) -> None:
 
 
 def with_earlier_seed(base: RunSettings, folder: Path) -> RunSettings:
-    """Settings of a run or sweep in `folder` that goes on: without a seed of their own, with the first that it had."""
+    """Return the settings with the first seed of the earlier runs in `folder`, if they resume without a seed."""
     if not base.checkpoint_settings.resume or base.env_settings.seed >= 0:
         return base
     files = [*folder.glob("configuration.yaml"), *folder.glob("*/configuration.yaml")]
@@ -248,9 +248,9 @@ def with_earlier_seed(base: RunSettings, folder: Path) -> RunSettings:
 
 
 def begun_or_new(runs: Sequence[RunSettings]) -> list[RunSettings]:
-    """The runs of a sweep: with --resume those without a checkpoint begin, unless none has one (which is then refused).
+    """Return the runs of a sweep: with --resume, runs without a checkpoint begin anew, unless no run has one.
 
-    What such a run has written before it was killed is written over.
+    Files of such a run, written before it was killed, are overwritten. A sweep without any checkpoint is then refused.
     """
     there = [any(checkpoints(behavior) for behavior in folder_of(run).path.glob("*/")) for run in runs]
     if not any(there) or not any(run.checkpoint_settings.resume for run in runs):

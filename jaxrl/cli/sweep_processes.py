@@ -1,4 +1,4 @@
-"""Runs of a sweep whose environments are processes: each is a `jaxrl train` of its own, some at a time."""
+"""Trains runs of a sweep whose environments are processes: each is a `jaxrl train` of its own, some at a time."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _log = logging.getLogger(__name__)
 TERMINATED = 143
 """Exit code of a run that has saved after SIGTERM."""
 LOOK_SECONDS = 0.5
-"""Between two looks at the processes."""
+"""Seconds between two looks at the processes."""
 END_SECONDS = 120.0
-"""A run that was told to end may take so long for saving; then it is killed."""
+"""Seconds that a run may take to save once it is asked to end; then it is killed."""
 SILENT_SECONDS = 600.0
-"""A run that has written nothing into its log for so long is named, once."""
-_LAST_BYTES = 2**16  # of a log, in which its last line stands
-_ORPHAN_SECONDS = 30  # the same for one whose sweep was killed
+"""A run is named, once, if it has written nothing into its log for so many seconds."""
+_LAST_BYTES = 2**16  # of a log, which contain its last line
+_ORPHAN_SECONDS = 30  # as END_SECONDS, for a run whose sweep was killed
 
 
 class Job(NamedTuple):
@@ -44,34 +44,34 @@ class Job(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a job ended."""
+    """The end of a job."""
 
-    failed: list[str]  # names of its runs that did not end well
+    failed: list[str]  # names of its runs that failed
     told_to: bool  # by a signal, or because it was given up
 
 
 class _Child(NamedTuple):
-    """A run under way."""
+    """A run whose process is running."""
 
     name: str
     log: Path
     process: subprocess.Popen[bytes]
-    guard: Guard  # ends it with this process
+    guard: Guard  # ends the run with this process
 
     def kill(self) -> None:
-        """The run and its workers, which are of its group."""
+        """Kill the run and its workers, which are in its process group."""
         with suppress(OSError):
             platforms.end_session(self.process, kill=True)
 
     def silent(self) -> float:
-        """Seconds since it last wrote into its log; 0 if that is gone."""
+        """Return seconds since the run last wrote into its log; 0 if the log is gone."""
         with suppress(OSError):
             return time.time() - self.log.stat().st_mtime
         return 0.0
 
 
 class _UnderWay:
-    """A job whose runs go on."""
+    """A job whose runs are running."""
 
     def __init__(self, job: Job, children: list[_Child]) -> None:
         self.job = job
@@ -82,11 +82,11 @@ class _UnderWay:
 
     @property
     def over(self) -> bool:
-        """Whether all of its runs have ended."""
+        """All runs of the job have ended."""
         return not any(self._running())
 
     def look_after(self) -> None:
-        """Name runs that say nothing, and kill those that were told to end and do not."""
+        """Name runs whose logs are silent, and kill runs that were told to end and have not."""
         for child in self._running():
             if time.monotonic() >= self._kill_at:
                 _log.error("%s: did not end within %g s after SIGTERM: killed.", child.name, END_SECONDS)
@@ -99,7 +99,7 @@ class _UnderWay:
                 )  # fmt: skip
 
     def end(self) -> None:
-        """Ask the runs to save and end, once: a second signal would be one to leave without saving."""
+        """Ask the runs to save and end, once: a second signal would make them leave without saving."""
         if not self.told_to_end:
             self.told_to_end = True
             self._kill_at = time.monotonic() + END_SECONDS
@@ -111,11 +111,10 @@ class _UnderWay:
 
 
 def train_in_processes(runs: Sequence[RunSettings], interrupt: Interrupt, parallel: int) -> JaxrlError | None:
-    """Train all runs, `parallel` at a time, each with ports of its own; what one says goes to RUN.log.
+    """Train all runs, `parallel` at a time, each with ports of its own; the output of one goes to RUN.log.
 
-    Ends after the last, or after a signal, when those under way have saved. One that fails is told at once, and the
-    others go on; the error returned names them all. Raises ArtifactError, before any starts, for a folder that cannot
-    be used.
+    Ends after the last, or after a signal, when the running ones have saved. A failed run is reported at once, and the
+    others go on; the error returned names them all. Raises ArtifactError before any run starts if a folder is unusable.
     """
     if any(run.checkpoint_settings.resume for run in runs):
         await_writers([folder_of(run) for run in runs], interrupt)
@@ -131,24 +130,24 @@ def train_in_processes(runs: Sequence[RunSettings], interrupt: Interrupt, parall
 
 
 def await_writers(folders: Sequence[RunFolder], interrupt: Interrupt, patience: float = _ORPHAN_SECONDS + 10) -> None:
-    """Wait until nobody writes to the folders: runs of a sweep that was killed take their time to save and end.
+    """Wait until no process writes to the folders: runs of a sweep that was killed take their time to save and end.
 
-    Ends after `patience` seconds or at a signal in any case; a run that is still locked then says so itself.
+    Ends after `patience` seconds or at a signal in any case; a run that is still locked then reports it itself.
     """
-    until, told = time.monotonic() + patience, set[Path]()
+    until, reported = time.monotonic() + patience, set[Path]()
     while time.monotonic() < until and not interrupt.requested:
         busy = [(folder, held) for folder in folders if (held := lock.look(folder.path)) is not None and held.held]
         if not busy:
             return
         for folder, held in busy:
-            if folder.path not in told:
-                told.add(folder.path)
+            if folder.path not in reported:
+                reported.add(folder.path)
                 _log.info("%s: waits for %s, which saves and ends.", folder.path.name, held.owner or "its writer")
         time.sleep(LOOK_SECONDS)
 
 
 def folder_of(run: RunSettings) -> RunFolder:
-    """Where a run is written."""
+    """Return the folder of a run."""
     return RunFolder(run.checkpoint_settings.results_dir, run.checkpoint_settings.run_id)
 
 
@@ -160,10 +159,9 @@ def go_through(
     ended: Callable[[Job, Ended], object],
     hopeless: Callable[[Job], bool] = lambda _: False,
 ) -> None:
-    """Begin jobs while there are any, `parallel` at a time, and tell `ended` of each.
+    """Begin jobs while there are any, `parallel` at a time, and call `ended` for each.
 
-    One that is `hopeless`, which is asked at every look, saves and ends before its time; so do all after a signal, and
-    no other begins.
+    `hopeless` is asked at every look; a hopeless job saves and ends early. After a signal all jobs do, and none begins.
     """
     places: dict[int, _UnderWay] = {}  # a place decides on ports
     while True:
@@ -177,18 +175,18 @@ def go_through(
         if not places:
             return
         time.sleep(LOOK_SECONDS)
-        for place, found in list(places.items()):
-            if found.over:
+        for place, under_way in list(places.items()):
+            if under_way.over:
                 del places[place]
-                failed = [child.name for child in found.children if not _told(child, found.told_to_end)]
-                ended(found.job, Ended(failed, found.told_to_end))
-            elif interrupt.requested or (not found.told_to_end and hopeless(found.job)):
-                found.end()
-            found.look_after()
+                failed = [child.name for child in under_way.children if not _told(child, under_way.told_to_end)]
+                ended(under_way.job, Ended(failed, under_way.told_to_end))
+            elif interrupt.requested or (not under_way.told_to_end and hopeless(under_way.job)):
+                under_way.end()
+            under_way.look_after()
 
 
 def _with_port(run: RunSettings, place: int) -> RunSettings:
-    """Runs that go on at the same time do not meet on a port; one more than the workers take is left between them."""
+    """Give a run ports that no other running one has; one more than its workers take is left between runs."""
     environment = run.env_settings
     port = environment.base_port + place * (environment.num_envs + 1)
     return run.model_copy(update={"env_settings": environment.model_copy(update={"base_port": port})})
@@ -207,7 +205,7 @@ def _started(run: RunSettings) -> _Child:
     except OSError as error:
         raise write_error(log, error) from error
     with output:
-        process = platforms.begin(  # no Ctrl-C reaches it: that comes to this process, which passes it on once
+        process = platforms.begin(  # no Ctrl-C reaches it: this process receives it and passes it on once
             [sys.executable, "-m", "jaxrl.cli", "train", str(config)],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -218,7 +216,7 @@ def _started(run: RunSettings) -> _Child:
 
 
 def _told(child: _Child, told_to_end: bool) -> bool:
-    """Say how a run ended; whether it ended well."""
+    """Log how a run ended; return whether it ended well."""
     child.guard.release()
     code = child.process.returncode
     if told_to_end and code == TERMINATED:

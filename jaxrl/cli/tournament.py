@@ -1,4 +1,4 @@
-"""`jaxrl tournament`: policies play against each other. JAX is imported inside `run` alone."""
+"""`jaxrl tournament`: lets policies play against each other. JAX is imported inside `run` alone."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def run(given: argparse.Namespace) -> None:
         most=given.most,
         deterministic=given.deterministic,
         trust=given.trust,
-        told=lambda first, second, of: print(
-            f"{first} : {second}  {of.won} : {of.lost}, {of.drawn} drawn"
-            + (f", {of.cut} of them cut after {given.longest} decisions" if of.cut else ""),
+        told=lambda first, second, record: print(
+            f"{first} : {second}  {record.won} : {record.lost}, {record.drawn} drawn"
+            + (f", {record.cut} of them cut after {given.longest} decisions" if record.cut else ""),
             flush=True,
         ),
     )
@@ -75,7 +75,7 @@ def run(given: argparse.Namespace) -> None:
 
 
 def _table(standings: Standings) -> str:
-    """The best first: rating with half its interval, games, share of the decided ones, and by opponent."""
+    """Return a row per player, best first: rating with half its interval, games, share of decided ones, by opponent."""
     order, shares = standings.order, standings.shares()
     rows = [
         ("", "player", "rating", "won", "drawn", "lost", "won of decided", *(str(i + 1) for i in range(len(order))))

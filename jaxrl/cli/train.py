@@ -1,4 +1,4 @@
-"""`jaxrl train`: settings, checks, and only then JAX and training."""
+"""`jaxrl train`: reads settings, checks them, and only then imports JAX and trains."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NO_ENVIRONMENT = (
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """CONFIG and ML-Agents' flags."""
+    """Add CONFIG and ML-Agents' flags."""
     parser.description = "Train. A flag beats the configuration file, the file beats the default shown here."
     add_config(parser)
     flags.add_flags(parser)
@@ -48,7 +48,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """CONFIG."""
+    """Add CONFIG."""
     parser.add_argument(
         "config",
         nargs="?",
@@ -58,9 +58,9 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Check everything that can be checked, in order, then train; the exit code, which tells what ended the run.
+    """Check everything that can be checked, in order, then train; return the exit code, which tells what ended the run.
 
-    Raises JaxrlError for what the user can mend.
+    Raises JaxrlError for errors that the user can mend.
     """
     console = rich.get_console()
     place = place_of(*(getattr(given, name, None) for name in ("hosts", "host_id", "host_count")))
@@ -78,7 +78,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _checked(given: argparse.Namespace, console: rich.console.Console, place: Place | None) -> RunSettings:
-    """The settings of the run. Nothing is written or started."""
+    """Return the settings of the run. Nothing is written or started."""
     setup_logging(console, debug=getattr(given, "debug", False))
     for flag in flags.removed_flags(given):
         _log.warning("%s has no effect", flag)
@@ -95,28 +95,28 @@ def _checked(given: argparse.Namespace, console: rich.console.Console, place: Pl
     if settings.env_settings.env_path is None:
         _log.info(NO_ENVIRONMENT, settings.env_settings.timeout_wait)
     device = settings.torch_settings.device
-    if device is not None and place is None:  # one that may not be there; to look for it imports JAX
+    if device is not None and place is None:  # it may be missing; to look for it imports JAX
         choose_device(device)
     return settings
 
 
 def configuration(given: str | None, overrides: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """The file that is given, the shipped one of that name, or where none is given the one for the environment.
+    """Return the configuration file: the path, the shipped one of that name, or without a name that of the environment.
 
-    Raises JaxrlError for a name that is neither that of a file nor shipped.
+    Raises JaxrlError for a name that is neither a file nor shipped.
     """
     env_path = overrides.get("env_settings", {}).get("env_path")
     if given is None:
-        found = made_for(env_path) if env_path else []
+        matches = made_for(env_path) if env_path else []
     elif Path(given).is_file() or Path(given).suffix:  # a file, or the path of one that is missed
         return given, overrides
     elif Path(given).is_dir() and not is_shipped(given):
         raise JaxrlError(f"{given} is a folder: name the configuration file in it")
     else:
-        found = named(given)
-    if not found:
+        matches = named(given)
+    if not matches:
         return None, overrides
-    chosen, *others = found
+    chosen, *others = matches
     text = "Configuration: %s, one of jaxrl's own%s. `jaxrl init %s` writes it to a file."
     _log.info(text, chosen.name, beside(others), chosen.name)
     return str(chosen.path), overrides
@@ -124,7 +124,7 @@ def configuration(given: str | None, overrides: dict[str, Any]) -> tuple[str | N
 
 @contextmanager
 def _importing() -> Iterator[None]:
-    """What imports make stays: looking for garbage in it takes a fifth of their time."""
+    """Pause garbage collection: imported objects stay, and a look at them takes a fifth of the import time."""
     gc.disable()
     try:
         yield
@@ -133,7 +133,7 @@ def _importing() -> Iterator[None]:
 
 
 def _train_on_host(settings: RunSettings, console: rich.console.Console, interrupt: Interrupt) -> None:
-    """Environments of their own, which start before JAX is imported."""
+    """Train in environments that are processes; they start before JAX is imported."""
     settings = with_drawn_seed(settings)
     callbacks = load_callbacks(settings.callbacks or ())  # before anything is written or started
     with launched(settings, interrupt) as started:
@@ -164,7 +164,7 @@ def _train_with_others(place: Place, settings: RunSettings, console: rich.consol
 
 
 def _train_compiled(settings: RunSettings, console: rich.console.Console, interrupt: Interrupt) -> None:
-    """Environment and learner as one program: there is nothing to launch."""
+    """Train with environment and learner as one program: there is nothing to launch."""
     with _importing():
         start_computing(settings.torch_settings.device, settings.env_settings.seeds)
         from jaxrl.training.compiled.run import train

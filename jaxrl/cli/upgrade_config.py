@@ -1,4 +1,4 @@
-"""`jaxrl upgrade-config`: files of before ML-Agents 0.18 as one of today."""
+"""`jaxrl upgrade-config`: converts files of before ML-Agents 0.18 to one of today."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxrl.settings.upgrade import upgrade_files
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """OLD and what belonged to it."""
+    """Add OLD and the files that belonged to it."""
     parser.description = (
         "Write configuration files of before ML-Agents 0.18 as one of today, on standard output; what was dropped or "
         "needs a look is said on standard error. Also for a present-day file that forgets `behaviors:`."
@@ -52,10 +52,10 @@ def run(given: argparse.Namespace) -> None:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.iterdir() if file.suffix in (".json", ".yaml", ".yml"))
-    if not found:
+    files = sorted(file for file in path.iterdir() if file.suffix in (".json", ".yaml", ".yml"))
+    if not files:
         raise SettingsError(f"{path}: got a folder without .json and .yaml files, expected one of curricula")
-    return found
+    return files
 
 
 def _check(text: str, source: str) -> None:

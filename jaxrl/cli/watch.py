@@ -1,4 +1,4 @@
-"""`jaxrl watch`: a film of an environment. JAX is imported inside `run` alone."""
+"""`jaxrl watch`: makes a film of an environment. JAX is imported inside `run` alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jaxrl zoo`: the trained policies that come with jaxrl. JAX is imported to play one alone."""
+"""`jaxrl zoo`: lists and plays the trained policies that come with jaxrl. JAX is imported to play one alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TICKS = "▁▂▃▄▅▆▇█"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """[NAME], or play NAME with its flags."""
+    """Add [NAME], or play NAME with its flags."""
     parser.description = (
         "List the trained policies that come with jaxrl; with NAME, all about one; with play NAME, its return on "
         "evaluation seeds, beside what its card says. `jaxrl watch jax:ENV --run zoo:NAME` makes a film."
@@ -25,7 +25,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the list, one card, or the returns; 1 if the episodes of a card give another return than it says."""
+    """Print the list, one card, or the returns; return 1 if the returns of a card's episodes differ from it."""
     words = list(given.words)
     playing = words[:1] == [_PLAY]
     if len(words) > 1 + playing or words == [_PLAY]:
@@ -47,8 +47,8 @@ def _list() -> None:
     rows = [("name", "environment", "trained by", "steps", "return", "random", "size")]
     below = [""]
     for card in cards():
-        found = card.evaluation
-        returns = f"{found.mean:.2f} ± {found.error:.2f}", f"{found.random:.2f}"
+        evaluation = card.evaluation
+        returns = f"{evaluation.mean:.2f} ± {evaluation.error:.2f}", f"{evaluation.random:.2f}"
         rows.append(
             (card.name, card.environment, card.algorithm, f"{card.steps:,}", *returns, f"{card.size / 1000:,.0f} kB")
         )
@@ -66,22 +66,22 @@ def _list() -> None:
 def _show(name: str) -> None:
     from jaxrl.artifacts.zoo import card
 
-    one = card(name)
-    curve, found = one.curve.values, one.evaluation
-    acts = "most likely actions" if found.deterministic else "sampled actions"
-    earned = f"{found.mean:.3f} ± {found.error:.3f} in {found.episodes} episodes of seed {found.seed}, {acts}"
+    entry = card(name)
+    curve, result = entry.curve.values, entry.evaluation
+    acts = "most likely actions" if result.deterministic else "sampled actions"
+    earned = f"{result.mean:.3f} ± {result.error:.3f} in {result.episodes} episodes of seed {result.seed}, {acts}"
     lines = {
-        "about": one.about,
-        "environment": f"{one.environment}, behavior {one.behavior}",
-        "algorithm": f"{one.algorithm}, {one.steps:,} agent decisions",
-        "made by": one.command,
-        "with": ", ".join(f"{key.removesuffix('_version')} {value}" for key, value in one.versions.items()),
-        "return": f"{earned}; random actions earn {found.random:.3f}",
-        "curve": f"{one.curve.tag}: {curve[0]:.3g} {_sparkline(curve)} {curve[-1]:.3g}",
-        "onnx": str(one.onnx),
-        "checkpoint": f"{one.folder} ({one.size / 1000:.0f} kB in all)",
-        "film": f"jaxrl watch {one.environment} --run zoo:{one.name} --out {one.name}.gif",
-        "its return": f"jaxrl zoo play {one.name}",
+        "about": entry.about,
+        "environment": f"{entry.environment}, behavior {entry.behavior}",
+        "algorithm": f"{entry.algorithm}, {entry.steps:,} agent decisions",
+        "made by": entry.command,
+        "with": ", ".join(f"{key.removesuffix('_version')} {value}" for key, value in entry.versions.items()),
+        "return": f"{earned}; random actions earn {result.random:.3f}",
+        "curve": f"{entry.curve.tag}: {curve[0]:.3g} {_sparkline(curve)} {curve[-1]:.3g}",
+        "onnx": str(entry.onnx),
+        "checkpoint": f"{entry.folder} ({entry.size / 1000:.0f} kB in all)",
+        "film": f"jaxrl watch {entry.environment} --run zoo:{entry.name} --out {entry.name}.gif",
+        "its return": f"jaxrl zoo play {entry.name}",
     }
     for key, value in lines.items():
         print(f"{key + ':':<13}{value}")
@@ -91,18 +91,18 @@ def _play(name: str, episodes: int | None, seed: int | None) -> int:
     from jaxrl.artifacts.zoo import card
     from jaxrl.cli.device import compute_on_cpu
 
-    one = card(name)
+    entry = card(name)
     if episodes is not None and episodes < 1:
         raise JaxrlError(f"--episodes: got {episodes}, expected at least 1")
-    said = one.evaluation
+    said = entry.evaluation
     episodes, seed = said.episodes if episodes is None else episodes, said.seed if seed is None else seed
     compute_on_cpu()
     from jaxrl.client.policy import evaluate
 
-    returns = evaluate(one.folder, one.environment, episodes=episodes, seed=seed, deterministic=said.deterministic)
+    returns = evaluate(entry.folder, entry.environment, episodes=episodes, seed=seed, deterministic=said.deterministic)
     mean, error = statistics.fmean(returns), statistics.pstdev(returns) / episodes**0.5
     what = f"{episodes} episodes of seed {seed}"
-    print(f"{one.environment}, zoo:{name}: return {mean:.3f} ± {error:.3f} in {what}")
+    print(f"{entry.environment}, zoo:{name}: return {mean:.3f} ± {error:.3f} in {what}")
     card_says = f"Its card says {said.mean:.3f} ± {said.error:.3f}"
     if (episodes, seed) != (said.episodes, said.seed):
         print(f"{card_says} in {said.episodes} episodes of seed {said.seed}.")
