@@ -1,1 +1,1 @@
-"""What looks at runs and trains nothing: report, dashboard, watch, doctor, bench."""
+"""Tools that look at runs and train nothing: report, dashboard, watch, doctor, bench."""

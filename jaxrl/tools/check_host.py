@@ -1,6 +1,6 @@
-"""What breaks in an environment that the host loop steps: `jaxrl check-env` with Gymnasium, PettingZoo, RLlib, Unity.
+"""Checks an environment that the host loop steps: `jaxrl check-env` with Gymnasium, PettingZoo, RLlib, Unity.
 
-Two workers play at random. Where a reset takes a seed both have the same one and act alike, so they must see the same.
+Two workers play at random. Where a reset takes a seed, both have one seed and act alike, so they must see the same.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ FOREIGN = (Kind.GYMNASIUM, Kind.PETTINGZOO, Kind.RLLIB)
 
 
 class HostFindings(NamedTuple):
-    """A sentence each."""
+    """Sentences about an environment."""
 
-    problems: list[str]  # of what an agent said; or the environment has failed
-    remarks: list[str]  # may be meant, but seldom are
+    problems: list[str]  # bad data of agents, or the failure of the environment
+    remarks: list[str]  # may be intended, but seldom are
     behaviors: tuple[str, ...]  # ids, in words
     episodes: int  # of agents, that have ended
 
@@ -73,7 +73,7 @@ def check_host(
 
 
 def _free_ports() -> int:
-    """Return a port that is free, as those of the workers after the first are."""
+    """Return a port that is free, with free ports after it for the other workers."""
     first = free_port()
     while first > 65_000 or any(port_problem(first + number) for number in range(1, _WORKERS)):
         first = free_port()
@@ -81,7 +81,7 @@ def _free_ports() -> int:
 
 
 class _Play:
-    """Steps workers and gathers what is wrong. `seeded`: a reset takes a seed."""
+    """Steps workers and gathers problems. `seeded`: a reset takes a seed."""
 
     def __init__(self, seeded: bool) -> None:
         self.problems: dict[str, None] = {}
@@ -109,7 +109,7 @@ class _Play:
                 pool.send(result.worker, self._actions(result, randoms[result.worker]))
 
     def at_the_end(self, steps: int, areas: int) -> Iterator[str]:
-        """What only the whole play shows."""
+        """Yield problems that only the whole play shows."""
         if not self._specs and not self.problems:
             yield f"no agent has asked for a decision in {steps} steps"
         elif not self.episodes and not self.problems:
@@ -133,7 +133,7 @@ class _Play:
             closed = {branch for mask in steps.deciding.action_mask for branch in closed_branches(branches, mask)}
             for branch in closed if branches else ():
                 self.problems[f"{name}: action_mask forbids every choice of branch {branch}: leave one allowed"] = None
-            both = zip(*((of.group_id, of.reward) for of in (steps.ended, steps.deciding)), strict=True)
+            both = zip(*((part.group_id, part.reward) for part in (steps.ended, steps.deciding)), strict=True)
             text = self._teams.see(name, "an algorithm for teams (poca, coma)", *map(np.concatenate, both))
             if text:
                 self.remarks[text] = None

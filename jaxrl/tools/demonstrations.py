@@ -1,4 +1,4 @@
-"""Demonstrations to look at: tables of their episodes and decisions, and films of what a camera saw or of the scene."""
+"""Shows demonstrations: tables of their episodes and decisions, and films of a camera's pictures or of the scene."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _FRAMES = 600
 _NUMBERS = 8  # of a sensor or an action in one line
 
 SceneFrames = Callable[[Path, Sequence[tuple[int, Episode]], bool], list[Frame]]
-"""(a file of the agent, episodes with their numbers, whether pictures tell these) -> pictures of the states."""
+"""(a file of the agent, episodes with their numbers, pictures show the numbers) -> pictures of the states."""
 
 
 def table(files: Sequence[Path], number: int | None, demo_actions: str = DETECT) -> Iterator[str]:
-    """A line for each episode of the files; with `number` (from 1 on) for each of its decisions instead.
+    """Yield a line for each episode of the files; with `number` (from 1 on) for each of its decisions instead.
 
-    Raises DemonstrationError: a file that cannot be used, or no such episode.
+    Raises DemonstrationError if a file cannot be used, or there is no such episode.
     """
     _check(files, number, demo_actions)
     if number is None:
         yield f"{'episode':>7}  {'decisions':>9}  {'reward':>9}  {'group':>9}  ended  file"
-        for at, file, one in _numbered(files, demo_actions):
-            how = "over" if one.terminated else "cut" if one.truncated else "open"
-            paid = f"{one.reward.sum():>9.3f}  {one.group_reward.sum():>9.3f}"
-            yield f"{at:>7}  {len(one.reward):>9}  {paid}  {how:<5}  {file}"
+        for at, file, episode in _numbered(files, demo_actions):
+            how = "over" if episode.terminated else "cut" if episode.truncated else "open"
+            paid = f"{episode.reward.sum():>9.3f}  {episode.group_reward.sum():>9.3f}"
+            yield f"{at:>7}  {len(episode.reward):>9}  {paid}  {how:<5}  {file}"
         return
-    _, _, one = _chosen(files, number, demo_actions)
+    _, _, episode = _chosen(files, number, demo_actions)
     yield f"{'decision':>8}  {'reward':>9}  {'group':>9}  action; observations"
-    for time, (reward, group) in enumerate(zip(one.reward, one.group_reward, strict=True)):
-        done = _words(np.concatenate([one.action.continuous[time], one.action.discrete[time]]))
-        seen = "; ".join(_words(x[time]) if x.ndim < 4 else f"image {x.shape[1:]}" for x in one.obs)
-        yield f"{time:>8}  {reward:>9.3f}  {group:>9.3f}  {done}; {seen}"
+    for time, (reward, group) in enumerate(zip(episode.reward, episode.group_reward, strict=True)):
+        action = _words(np.concatenate([episode.action.continuous[time], episode.action.discrete[time]]))
+        seen = "; ".join(_words(x[time]) if x.ndim < 4 else f"image {x.shape[1:]}" for x in episode.obs)
+        yield f"{time:>8}  {reward:>9.3f}  {group:>9.3f}  {action}; {seen}"
 
 
 def film(
@@ -53,10 +53,9 @@ def film(
     scene: SceneFrames | None = None,
     demo_actions: str = DETECT,
 ) -> None:
-    """What the first camera saw in all episodes, or in one of them, as .gif or .png; with a `scene` what that draws.
+    """Write the first camera's pictures of all episodes, or of one, as .gif or .png; with a `scene` its drawings.
 
-    Raises DemonstrationError: as `table`, or there is no camera; JaxrlError: `out` cannot be written; what `scene`
-    raises.
+    Raises DemonstrationError as `table`, or without a camera; JaxrlError if `out` cannot be written; errors of `scene`.
     """
     check_ending(out)
     _check(files, number, demo_actions)
@@ -77,14 +76,14 @@ def film(
 
 
 def _first(chosen: Iterable[tuple[int, Path, Episode]]) -> list[tuple[int, Episode]]:
-    """As many as fill a film."""
-    kept, pictures = [], 0
-    for number, _, one in chosen:
-        kept.append((number, one))
-        pictures += len(one.reward) + 1
+    """Return as many episodes as fill a film."""
+    episodes, pictures = [], 0
+    for number, _, episode in chosen:
+        episodes.append((number, episode))
+        pictures += len(episode.reward) + 1
         if pictures >= _FRAMES:
             break
-    return kept
+    return episodes
 
 
 def _check(files: Sequence[Path], number: int | None, demo_actions: str) -> None:
@@ -102,10 +101,10 @@ def _numbered(files: Sequence[Path], demo_actions: str) -> Iterator[tuple[int, P
 
 def _chosen(files: Sequence[Path], number: int, demo_actions: str) -> tuple[int, Path, Episode]:
     count = 0
-    for found in _numbered(files, demo_actions):
-        count = found[0]
+    for numbered in _numbered(files, demo_actions):
+        count = numbered[0]
         if count == number:
-            return found
+            return numbered
     raise DemonstrationError(f"--episode: got {number}, but there are {count}")
 
 
@@ -118,7 +117,7 @@ def _frames(chosen: Iterable[tuple[int, Path, Episode]], camera: int) -> Iterato
 
 
 def _picture(pixels: np.ndarray) -> Image.Image:
-    """Of [C, H, W]: three channels as colours, else the first as grey."""
+    """Return a picture of pixels [C, H, W]: three channels as colours, else the first as grey."""
     whole = pixels if pixels.dtype == np.uint8 else np.rint(255 * np.clip(pixels, 0.0, 1.0)).astype(np.uint8)
     if len(whole) == 3:
         return Image.fromarray(np.ascontiguousarray(whole.transpose(1, 2, 0)))

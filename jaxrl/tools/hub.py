@@ -1,6 +1,6 @@
-"""Runs on the Hugging Face Hub: a folder goes up with a model card, and comes down as a folder again.
+"""Pushes runs to the Hugging Face Hub, with a model card, and loads them as folders again.
 
-Of a run's folder all goes up but what is of this machine alone: the lock, the manifest, logs of players.
+Files that concern this machine alone are not pushed: the lock, the manifest, logs of players.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from jaxrl.types import JaxrlError
 log = logging.getLogger(__name__)
 
 PRIVATE = ("run.lock", "run_logs/manifest.json", "run_logs/*.log")
-"""Files that stay here, as patterns of `Path.match` below the run's folder."""
+"""Files that are not pushed, as patterns of `Path.match` below the run's folder."""
 CARD, CURVES, FILM = "README.md", "curves.png", "film"
 STEPS = 200
-"""Decisions of a film that is played for the card."""
+"""Number of decisions in a film that is played for the card."""
 
 
 class HubError(JaxrlError):
-    """What was asked of the Hub cannot be done. The text says what to do."""
+    """A request to the Hub failed. The text says what to do."""
 
 
 def push(run: Path, repo: str, message: str, *, name: str = "", trust: bool = False) -> str:
@@ -50,10 +50,10 @@ def push(run: Path, repo: str, message: str, *, name: str = "", trust: bool = Fa
     folder = RunFolder(run.parent, run.name)
     if not folder.configuration.is_file():
         raise HubError(f"{run}: is no results folder of a run, expected one with a configuration.yaml")
-    with _hub(repo) as hub, TemporaryDirectory(prefix="jaxrl-hub-") as made:
-        address = hub.create_repo(repo, exist_ok=True)  # first: who may not, need not wait for pictures
-        pictures = _pictures(run, Path(made), trust)
-        card = Path(made, CARD)
+    with _hub(repo) as hub, TemporaryDirectory(prefix="jaxrl-hub-") as folder_name:
+        address = hub.create_repo(repo, exist_ok=True)  # first: a user without the right waits for no pictures
+        pictures = _pictures(run, Path(folder_name), trust)
+        card = Path(folder_name, CARD)
         card.write_text(model_card(run, repo, name or run.resolve().name, [path.name for path in pictures]), "utf-8")
         files = {path.relative_to(run).as_posix(): path for path in _files(run)}
         files |= {path.name: path for path in (card, *pictures)}
@@ -73,7 +73,7 @@ def load(repo: str, out: Path, revision: str | None = None) -> None:
 
 @contextmanager
 def _hub(repo: str) -> Iterator[Any]:
-    """Yield the client. Whatever it raises becomes a HubError."""
+    """Yield the client. Any error that it raises becomes a HubError."""
     if importlib.util.find_spec("huggingface_hub") is None:
         raise HubError("the Hub's client is not installed: pip install 'jaxrl[hub]'")
     import huggingface_hub
@@ -82,7 +82,7 @@ def _hub(repo: str) -> Iterator[Any]:
         yield huggingface_hub
     except (JaxrlError, KeyboardInterrupt):
         raise
-    except Exception as error:  # whatever a service's own library raises
+    except Exception as error:  # any error of the service's own library
         text = " ".join(str(error).split())[:300]
         advice = "check --repo-id (USER/NAME), the network, and that `hf auth login` or HF_TOKEN gives a token"
         raise HubError(f"{repo}: {type(error).__name__}: {text}: {advice}") from error
@@ -97,23 +97,23 @@ def _files(run: Path) -> Iterator[Path]:
 
 
 def _pictures(run: Path, folder: Path, trust: bool) -> list[Path]:
-    """Return the curves and a film of a run, as far as they can be made; what cannot is said."""
-    found = []
+    """Return the curves and a film of a run, as far as they can be made; log failures."""
+    pictures = []
     try:
         write_report([run], folder / CURVES)
-        found.append(folder / CURVES)
+        pictures.append(folder / CURVES)
     except JaxrlError as error:
         log.warning("The model card has no curves: %s", error)
     film = last_film(run)
     if film is not None:
-        return [*found, Path(shutil.copy(film, folder / f"{FILM}{film.suffix}"))]
+        return [*pictures, Path(shutil.copy(film, folder / f"{FILM}{film.suffix}"))]
     from jaxrl.tools.watch.film import watch  # imports JAX
 
     try:
-        return [*found, watch(None, run=run, out=folder / f"{FILM}.gif", steps=STEPS, trust=trust).out]
+        return [*pictures, watch(None, run=run, out=folder / f"{FILM}.gif", steps=STEPS, trust=trust).out]
     except JaxrlError as error:
         log.warning("The model card has no film: %s", error)
-    return found
+    return pictures
 
 
 def model_card(run: Path, repo: str, name: str, pictures: Sequence[str]) -> str:
@@ -134,6 +134,6 @@ def model_card(run: Path, repo: str, name: str, pictures: Sequence[str]) -> str:
         "The `.onnx` files go into the Behavior Parameters of agents in Unity.",
     ]  # fmt: skip
     for title, picture in (("Curves", CURVES), ("Film", FILM)):
-        lines += [f"\n## {title}\n![{title}]({found})" for found in pictures if found.startswith(picture)]
+        lines += [f"\n## {title}\n![{title}]({file})" for file in pictures if file.startswith(picture)]
     settings = yaml.safe_dump({"behaviors": behaviors}, sort_keys=False).rstrip()
     return "\n".join([*lines, "", "## Settings", "```yaml", settings, "```", ""])

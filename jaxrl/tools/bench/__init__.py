@@ -1,1 +1,1 @@
-"""The benchmarks of `jaxrl bench`: their scripts run one process each; their numbers are kept, compared, followed."""
+"""Runs the benchmarks of `jaxrl bench`, one process per script, and keeps, compares and follows their numbers."""

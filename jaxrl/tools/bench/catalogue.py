@@ -1,4 +1,4 @@
-"""The benchmarks by name: what their scripts write, which numbers count, what they need.
+"""Lists the benchmarks by name: the numbers their scripts write, which of them count, and packages they need.
 
 Other scripts of `benchmarks/` are run by hand: they train many runs, take hours, or measure no time.
 """
@@ -17,7 +17,7 @@ class Figure(NamedTuple):
     text: str  # with {} for the number
     key: str  # where the script writes it, with dots into objects
     better: Literal["lower", "higher", ""] = "lower"  # empty: it is shown, and never compared
-    on: Literal["cpu", "accelerator", ""] = ""  # the devices on which it says something; empty: all
+    on: Literal["cpu", "accelerator", ""] = ""  # the devices on which it is meaningful; empty: all
 
     @property
     def name(self) -> str:
@@ -32,7 +32,7 @@ class Benchmark(NamedTuple):
     script: str
     case: tuple[str, ...] = ()  # keys that tell its cases apart
     figures: tuple[Figure, ...] = ()
-    packages: tuple[str, ...] = ()  # modules it imports that jaxrl can do without
+    packages: tuple[str, ...] = ()  # modules it imports that jaxrl does not require
 
 
 BENCHMARKS = (
@@ -131,11 +131,11 @@ BENCHMARKS = (
 
 
 ACCELERATOR = ("accelerator", "act_latency", "host_loop")
-"""What tells most of a GPU or TPU."""
+"""Benchmarks that tell most about a GPU or TPU."""
 
 
 def choose(benchmarks: Sequence[Benchmark], names: Sequence[str] | None) -> list[Benchmark]:
-    """Those with these names, all without names; "update_phase" stands for "update phase". Raises JaxrlError."""
+    """Return the benchmarks with these names, or all; "update_phase" stands for "update phase". Raises JaxrlError."""
     if names is None:
         return list(benchmarks)
     wanted = [name.replace("_", " ") for name in names]

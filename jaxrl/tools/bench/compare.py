@@ -1,9 +1,9 @@
-"""`jaxrl bench compare`: what became slower or faster from one file of numbers to another, beyond their noise.
+"""`jaxrl bench compare`: finds costs that differ between two files of numbers by more than their noise.
 
-Every number is turned into a cost: what is better when higher is inverted. Of two sets of repetitions the table shows
-the ratio of the medians, the ratio of the best (other load on a machine only adds), and a band: from the best of the
-second over the worst of the first to the worst of the second over the best of the first. The two differ beyond the
-noise where that band leaves out 1, so where the ranges do not overlap. One measurement has no range; a remark says so.
+A number that is better when higher is inverted into a cost. For two sets of repetitions the table shows the ratio of
+the medians, the ratio of the best (other load on a machine only adds), and a band: from the best of the second over
+the worst of the first to the worst of the second over the best of the first. The two differ beyond the noise where
+the band does not contain 1, so where the ranges do not overlap. A single measurement has no range; a remark says so.
 Among many numbers on a busy machine some ranges miss each other by chance, so --fail-above wants the whole band above
 its factor: then even the best of the second is that much slower than the worst of the first.
 """
@@ -36,13 +36,13 @@ class Ratio(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """In a word."""
+        """Result of the comparison in a word."""
         if self.low > 1.0:
             return "slower"
         return "faster" if self.high < 1.0 else "within noise"
 
     def above(self, limit: float) -> bool:
-        """Whether the cost rose by more than the factor `limit`, whatever of the noise is taken off."""
+        """Return whether the cost rose by more than the factor `limit`, even with all noise taken off."""
         return self.low > limit
 
 
@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 
 def ratio_of(key: Key, first: Sequence[float], second: Sequence[float]) -> Ratio:
-    """Of the costs of two sets of repetitions."""
+    """Return the ratio of the costs of two sets of repetitions."""
     a, b = ([1.0 / x if key.figure.better == "higher" else x for x in values] for values in (first, second))
     return Ratio(
         median=statistics.median(b) / statistics.median(a),
@@ -67,20 +67,20 @@ def ratio_of(key: Key, first: Sequence[float], second: Sequence[float]) -> Ratio
 
 
 def comparison(first: Measured, second: Measured) -> tuple[list[Row], list[str]]:
-    """Rows of all numbers that are in both and have a better side, and remarks on what to beware of.
+    """Return rows of all numbers that are in both files and have a better side, and remarks on doubtful comparisons.
 
-    Raises JaxrlError: the one was measured with --quick, the other without, or nothing is in both.
+    Raises JaxrlError if one was measured with --quick and the other without, or if no number is in both.
     """
     if first.last.quick != second.last.quick:
         quick, full = (first, second) if first.last.quick else (second, first)
         raise JaxrlError(
             f"{quick.path} was measured with --quick and {full.path} without: sizes differ; measure both the same way."
         )
-    before, after = ({k: v for k, v in values_of(m.lines).items() if _comparable(k, v)} for m in (first, second))
-    rows = [Row(key, old, after[key], ratio_of(key, old, after[key])) for key, old in before.items() if key in after]
+    before, later = ({k: v for k, v in values_of(m.lines).items() if _comparable(k, v)} for m in (first, second))
+    rows = [Row(key, old, later[key], ratio_of(key, old, later[key])) for key, old in before.items() if key in later]
     if not rows:
         raise JaxrlError(f"{first.path} and {second.path} have no benchmark in common that ended well in both.")
-    alone = sorted({key.benchmark for key in before.keys() ^ after.keys()} - {row.key.benchmark for row in rows})
+    alone = sorted({key.benchmark for key in before.keys() ^ later.keys()} - {row.key.benchmark for row in rows})
     remarks = [*_differences(first.last, second.last), *_busy(first), *_busy(second)]
     remarks += [f"in one file alone: {', '.join(alone)}"] if alone else []
     if any(min(len(row.first), len(row.second)) < 2 for row in rows):
@@ -89,15 +89,15 @@ def comparison(first: Measured, second: Measured) -> tuple[list[Row], list[str]]
 
 
 def compare(first: Path, second: Path, fail_above: float | None) -> bool:
-    """Print the comparison of what each file ends with; whether nothing got slower than `fail_above` allows.
+    """Print the comparison of the last measurements of each file; return whether none exceeds `fail_above`.
 
     Raises JaxrlError: as `read_lines` and `comparison`.
     """
     a, b = latest(first), latest(second)
     rows, remarks = comparison(a, b)
     console = rich.get_console()
-    for name, one in (("A", a), ("B", b)):
-        console.print(f"{name}: {one.path}: {title_of(one.last)}", highlight=False, markup=False, soft_wrap=True)
+    for name, group in (("A", a), ("B", b)):
+        console.print(f"{name}: {group.path}: {title_of(group.last)}", highlight=False, markup=False, soft_wrap=True)
     print_table(_table(rows))
     for remark in remarks:
         console.print(f"Beware: {remark}.", highlight=False, markup=False, soft_wrap=True)
@@ -122,10 +122,10 @@ def _table(rows: Sequence[Row]) -> Table:
     for row in rows:
         place = row.key.benchmark, row.key.case
         names = ("" if place[0] == before[0] else place[0], "" if place == before else place[1])
-        before, found = place, row.ratio
+        before, ratio = place, row.ratio
         texts = (row.key.figure.text.format(shown_all(values)) for values in (row.first, row.second))
-        band = f"{found.low:.2f} to {found.high:.2f}" if found.low != found.high else "?"
-        table.add_row(*map(Text, (*names, *texts, f"{found.median:.2f}", f"{found.best:.2f}", band, found.verdict)))
+        band = f"{ratio.low:.2f} to {ratio.high:.2f}" if ratio.low != ratio.high else "?"
+        table.add_row(*map(Text, (*names, *texts, f"{ratio.median:.2f}", f"{ratio.best:.2f}", band, ratio.verdict)))
     return table
 
 

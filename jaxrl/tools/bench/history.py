@@ -1,4 +1,4 @@
-"""`jaxrl bench history`: the same numbers over commits, a column each, and where they changed beyond their noise."""
+"""`jaxrl bench history`: shows the numbers over commits, a column each, and changes beyond their noise."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Cell(NamedTuple):
     """One number at one commit."""
 
     text: str  # empty: it was not measured
-    change: float | None  # cost over the last one before it that was measured, where they differ beyond the noise
+    change: float | None  # cost over that of the previous measurement, where they differ beyond the noise
 
 
 class History(NamedTuple):
-    """All that was measured on one device, oldest first."""
+    """All measurements on one device, oldest first."""
 
     device: str
     columns: list[Measured]
@@ -33,37 +33,37 @@ class History(NamedTuple):
 
 
 def files_in(places: Sequence[Path]) -> list[Path]:
-    """The files themselves, and those in folders that end in .json or .jsonl. Raises JaxrlError when there is none."""
-    found: list[Path] = []
+    """Return the files, and in place of folders their .json and .jsonl files. Raises JaxrlError when there is none."""
+    files: list[Path] = []
     for place in places:
-        found += sorted([*place.glob("*.json"), *place.glob("*.jsonl")]) if place.is_dir() else [place]
-    if not found:
+        files += sorted([*place.glob("*.json"), *place.glob("*.jsonl")]) if place.is_dir() else [place]
+    if not files:
         named = ", ".join(map(str, places))
         raise JaxrlError(f"{named}: holds no .json or .jsonl; give files that `jaxrl bench --json FILE` has written.")
-    return found
+    return files
 
 
 def histories(paths: Sequence[Path]) -> list[History]:
-    """By device, columns in order of commit (of measurement, where its time is not known). Raises as `read_lines`."""
+    """Return histories by device, columns in order of commit (or of measurement). Raises as `read_lines`."""
     devices: dict[str, list[Measured]] = {}
-    for one in sorted((one for path in paths for one in measured(path)), key=lambda m: (m.when, m.last.time)):
-        devices.setdefault(one.last.device, []).append(one)
+    for group in sorted((group for path in paths for group in measured(path)), key=lambda m: (m.when, m.last.time)):
+        devices.setdefault(group.last.device, []).append(group)
     return [_history(device, columns) for device, columns in devices.items()]
 
 
 def print_history(places: Sequence[Path]) -> None:
-    """A table per device. Raises JaxrlError: no files, or as `read_lines`."""
-    for found in histories(files_in(places)):
-        if not found.rows:
-            rich.get_console().print(f"{found.device}: nothing ended well.", highlight=False, markup=False)
+    """Print a table per device. Raises JaxrlError if there are no files, and as `read_lines`."""
+    for history in histories(files_in(places)):
+        if not history.rows:
+            rich.get_console().print(f"{history.device}: nothing ended well.", highlight=False, markup=False)
             continue
-        table = Table(title=found.device, title_justify="left")
+        table = Table(title=history.device, title_justify="left")
         table.add_column("benchmark")
         table.add_column("case")
-        for column in found.columns:
+        for column in history.columns:
             day = time.strftime("%Y-%m-%d", time.gmtime(column.when))
             table.add_column(Text(f"{column.last.source}\n{day}\n{column.path.stem}"), justify="right")
-        for key, cells in found.rows:
+        for key, cells in history.rows:
             texts = [cell.text + (f" [{cell.change:.2f}]" if cell.change else "") for cell in cells]
             name = f"{key.case}: {key.figure.name}".removeprefix(": ")
             table.add_row(*map(Text, (key.benchmark, name, *texts)))
@@ -74,8 +74,8 @@ def print_history(places: Sequence[Path]) -> None:
 
 def _history(device: str, columns: list[Measured]) -> History:
     values = [values_of(column.lines) for column in columns]
-    keys = dict.fromkeys(key for found in values for key in found if key.figure.better)
-    return History(device, columns, [(key, _cells(key, [found.get(key) for found in values])) for key in keys])
+    keys = dict.fromkeys(key for numbers in values for key in numbers if key.figure.better)
+    return History(device, columns, [(key, _cells(key, [numbers.get(key) for numbers in values])) for key in keys])
 
 
 def _cells(key: Key, columns: Sequence[list[float] | None]) -> list[Cell]:
@@ -86,8 +86,8 @@ def _cells(key: Key, columns: Sequence[list[float] | None]) -> list[Cell]:
             cells.append(Cell("", None))
             continue
         usable = min(values) > 0.0 and before is not None and min(before) > 0.0
-        found = ratio_of(key, before, values) if before is not None and usable else None
-        changed = found is not None and found.verdict != "within noise"
-        cells.append(Cell(shown_all(values), found.median if found is not None and changed else None))
+        ratio = ratio_of(key, before, values) if before is not None and usable else None
+        changed = ratio is not None and ratio.verdict != "within noise"
+        cells.append(Cell(shown_all(values), ratio.median if ratio is not None and changed else None))
         before = values
     return cells

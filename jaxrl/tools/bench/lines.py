@@ -1,6 +1,6 @@
-"""The file of numbers: a JSON line per benchmark and repetition, which says where it was measured.
+"""Reads the file of numbers: a JSON line per benchmark and repetition, with the machine that measured it.
 
-Lines that earlier versions wrote lack what has a default here; what later versions add is passed over.
+Lines that earlier versions wrote lack the fields with a default here; unknown fields of later versions are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class _Part(BaseModel):
 
 
 class Accelerator(_Part):
-    """What JAX computes on, as JAX calls it."""
+    """Devices on which JAX computes, named as JAX names them."""
 
     backend: str  # cpu, gpu or tpu
     kind: str
@@ -35,10 +35,10 @@ class Machine(_Part):
 
 
 class Commit(_Part):
-    """Of the source."""
+    """Commit of the source."""
 
     hash: str
-    changed: bool  # whether files differed from it
+    changed: bool  # files differed from it
     time: float | None = None  # when it was committed, seconds since 1970
 
 
@@ -48,14 +48,14 @@ class Line(_Part):
     benchmark: str
     state: Literal["ok", "failed", "skipped"]
     seconds: float  # wall time of the process
-    results: tuple[dict[str, Any], ...]  # what the script wrote, one object per case
-    message: str  # why it failed or was skipped
-    time: float  # of its end, seconds since 1970
+    results: tuple[dict[str, Any], ...]  # objects that the script wrote, one per case
+    message: str  # reason of a failure or a skip
+    time: float  # of the end, seconds since 1970
     quick: bool
     machine: Machine
     versions: dict[str, str]
     commit: Commit | None
-    load: float | None = None  # average number of busy processes in the minute before it began
+    load: float | None = None  # average number of busy processes in the minute before the start
 
     @property
     def source(self) -> str:
@@ -66,9 +66,9 @@ class Line(_Part):
 
     @property
     def device(self) -> str:
-        """What it ran on, in words; sizes too, since --quick measures other ones."""
-        found, quick = self.machine.accelerator, ", --quick" if self.quick else ""
-        return f"{self.machine.cpu}, {self.machine.cores} cores; {found.count} x {found.kind}{quick}"
+        """Name of the machine and device; with --quick, since its sizes differ."""
+        accelerator, quick = self.machine.accelerator, ", --quick" if self.quick else ""
+        return f"{self.machine.cpu}, {self.machine.cores} cores; {accelerator.count} x {accelerator.kind}{quick}"
 
 
 class Measured(NamedTuple):
@@ -79,18 +79,18 @@ class Measured(NamedTuple):
 
     @property
     def last(self) -> Line:
-        """The latest line."""
+        """Latest line."""
         return self.lines[-1]
 
     @property
     def when(self) -> float:
-        """Seconds since 1970: of the commit where it is known, else of the measurement."""
+        """Time in seconds since 1970, of the commit where it is known, else of the measurement."""
         committed = self.last.commit.time if self.last.commit else None
         return committed if committed is not None else self.last.time
 
 
 def read_lines(path: Path) -> list[Line]:
-    """All lines of a file. Raises JaxrlError: unreadable, empty, or a line that `jaxrl bench` does not write."""
+    """Return all lines of a file. Raises JaxrlError if it is unreadable, empty, or not written by `jaxrl bench`."""
     try:
         texts = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -115,7 +115,7 @@ def _line(path: Path, number: int, text: str) -> Line:
 
 
 def measured(path: Path) -> list[Measured]:
-    """The file's lines by source, device and version of JAX, in the order of their latest line. As `read_lines`."""
+    """Return the file's lines by source, device and version of JAX, ordered by their latest line. As `read_lines`."""
     groups: dict[Any, list[Line]] = {}
     for line in read_lines(path):
         key = line.source, line.device, line.versions.get("jax_version")
@@ -124,5 +124,5 @@ def measured(path: Path) -> list[Measured]:
 
 
 def latest(path: Path) -> Measured:
-    """The group that the file ends with. As `read_lines`."""
+    """Return the group that the file ends with. Raises as `read_lines`."""
     return measured(path)[-1]

@@ -1,4 +1,4 @@
-"""What a measurement was made on: processor, accelerator, platform, and the commit of the source."""
+"""Describes where a measurement was made: processor, accelerator, platform, and the commit of the source."""
 
 from __future__ import annotations
 
@@ -31,41 +31,41 @@ _BACKENDS = {"cpu": "cpu", "cuda": "gpu", "tpu": "tpu"}
 
 
 def variables_for(device: str | None) -> dict[str, str]:
-    """Variables that make "cpu", "cuda", "cuda:N" or "tpu" the place where a script computes; None: JAX chooses."""
+    """Return variables that make a script compute on "cpu", "cuda", "cuda:N" or "tpu"; None: JAX chooses."""
     name, _, index = (device or "").partition(":")
-    found = {"JAX_PLATFORMS": name if name == "cpu" else f"{name},cpu"} if name else {}
-    return found | ({"CUDA_VISIBLE_DEVICES": index} if index else {})
+    variables = {"JAX_PLATFORMS": name if name == "cpu" else f"{name},cpu"} if name else {}
+    return variables | ({"CUDA_VISIBLE_DEVICES": index} if index else {})
 
 
 def machine(device: str | None = None) -> Machine:
-    """What scripts with the variables of `device` run on.
+    """Return the machine on which scripts with the variables of `device` run.
 
     JAX is asked in a process of its own: one that holds the accelerator would keep its memory from others. Raises
-    MachineError when it does not start, or takes another device: JAX leaves out a platform that it cannot start.
+    MachineError if JAX does not start, or takes another device: JAX leaves out a platform that it cannot start.
     """
-    found = _accelerator(variables_for(device))
-    if device is not None and found.backend != _BACKENDS[device.partition(":")[0]]:
+    offer = _accelerator(variables_for(device))
+    if device is not None and offer.backend != _BACKENDS[device.partition(":")[0]]:
         raise MachineError(
-            f"--device {device}: JAX offers only {found.count} x {found.kind} ({found.backend}); install jax for that "
+            f"--device {device}: JAX offers only {offer.count} x {offer.kind} ({offer.backend}); install jax for that "
             "device, see that the system lists it, or leave --device out."
         )
-    return Machine(cpu=platforms.processor(), cores=platforms.cores(), platform=platform.platform(), accelerator=found)
+    return Machine(cpu=platforms.processor(), cores=platforms.cores(), platform=platform.platform(), accelerator=offer)
 
 
 def commit(folder: Path) -> Commit | None:
-    """That of the git clone at `folder`; None if it is none."""
+    """Return the commit of the git clone at `folder`; None if it is no clone."""
     try:
         if Path(_output(["git", "rev-parse", "--show-toplevel"], folder)).resolve() != folder.resolve():
             return None
         changed = _output(["git", "status", "--porcelain", "--untracked-files=no"], folder)
-        found, time = _output(["git", "show", "-s", "--format=%H %ct", "HEAD"], folder).split()
-        return Commit(hash=found, changed=bool(changed), time=float(time))
+        commit_hash, time = _output(["git", "show", "-s", "--format=%H %ct", "HEAD"], folder).split()
+        return Commit(hash=commit_hash, changed=bool(changed), time=float(time))
     except (OSError, subprocess.SubprocessError):
         return None
 
 
 def installed_commit() -> Commit | None:
-    """That which pip noted when it installed jaxrl from a repository; None: from a wheel or a folder."""
+    """Return the commit that pip noted when it installed jaxrl from a repository; None: from a wheel or a folder."""
     try:
         noted = json.loads(metadata.distribution("jaxrl").read_text("direct_url.json") or "{}")
         return Commit(hash=noted["vcs_info"]["commit_id"], changed=False)

@@ -1,4 +1,4 @@
-"""Runs benchmarks, keeps their numbers with where they come from (lines.py), and prints one table."""
+"""Runs benchmarks, keeps their numbers with their origin (lines.py), and prints one table."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _TAIL = 2000  # characters of a failed script's output that are kept
 
 
 def run(only: Sequence[str] | None, out: Path, **how: Any) -> None:
-    """`run_all` of all or of those named, which takes the rest.
+    """Call `run_all` with all benchmarks or those named in `only`; the other arguments are passed on.
 
-    Raises JaxrlError for an unknown name and, after the table, for failures; and as `run_all`.
+    Raises JaxrlError for an unknown name and, after the table, for failures; also as `run_all`.
     """
     lines = run_all(choose(BENCHMARKS, only), carried("benchmarks"), out, **how)
     failed = sorted({line.benchmark for line in lines if line.state == "failed"})
@@ -58,10 +58,10 @@ def run_all(
 
     Args:
       timeout: seconds for each at most.
-      repeat: rounds of all of them: what a number varies by from one round to the next is its noise.
+      repeat: rounds of all of them: the variation of a number between rounds is its noise.
       device: as in `variables_for`.
 
-    Raises JaxrlError when `out` cannot be written. MachineError: JAX has no such device, or does not start on it.
+    Raises JaxrlError if `out` cannot be written. MachineError: JAX has no such device, or does not start on it.
     """
     _append(out, "")  # fails now, not after an hour of measuring
     variables = variables_for(device)
@@ -98,13 +98,13 @@ def _append(path: Path, text: str) -> None:
 
 
 class Outcome(NamedTuple):
-    """What became of one benchmark."""
+    """Result of one benchmark."""
 
     benchmark: str
     state: str  # "ok", "failed" or "skipped"
     seconds: float  # wall time of the process
-    results: list[dict[str, Any]]  # what it wrote, also when it failed later
-    message: str  # why it failed or was skipped
+    results: list[dict[str, Any]]  # objects that it wrote, also when it failed later
+    message: str  # reason of a failure or a skip
 
 
 def run_script(
@@ -117,7 +117,7 @@ def run_script(
 ) -> Outcome:
     """Run the script in `folder`, `timeout` in seconds, `variables` of its environment besides those of this process.
 
-    Never raises for what the script does.
+    Never raises for errors of the script.
     """
     script = folder / benchmark.script
     reason = _unfit(benchmark, script)
@@ -139,7 +139,7 @@ def run_script(
 
 
 def _unfit(benchmark: Benchmark, script: Path) -> str:
-    """Why it cannot be run here, or nothing."""
+    """Return why the script cannot be run here, or nothing."""
     if not script.exists():
         return f"there is no {script.name} in {script.parent}"
     missing = [name.replace("_", "-") for name in benchmark.packages if importlib.util.find_spec(name) is None]
@@ -153,7 +153,7 @@ def _problem(code: int | None, output: str, timeout: float) -> str:
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Of a script, which imports this very jaxrl."""
+    """Return the environment of a script, which imports this very jaxrl."""
     root = Path(jaxrl.__file__).parents[1]
     installed = root.name in ("site-packages", "dist-packages")  # found there, and after the standard library
     paths = [*([] if installed else [str(root)]), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -161,7 +161,7 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run(command: list[str], folder: str, environment: dict[str, str], timeout: float) -> tuple[int | None, str]:
-    """Exit code (None: time-out) and the end of what it printed. Ends its children too: they would disturb others."""
+    """Return exit code (None: time-out) and end of the output. Ends the children too: they would disturb others."""
     with tempfile.TemporaryFile() as log:
         process = platforms.begin(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
         try:

@@ -1,4 +1,4 @@
-"""The table that `jaxrl bench` prints, and how a table is printed."""
+"""Prints tables, among them that of `jaxrl bench`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jaxrl.tools.bench.lines import Line
 
 
 def print_table(table: Table) -> None:
-    """As wide as it needs where no terminal limits it: a file is read with other means than the eye."""
+    """Print a table, as wide as it needs where no terminal limits it: a file may be searched instead of viewed."""
     console = rich.get_console()
     if not console.is_terminal:
         wide = console.options.update(width=10_000)
@@ -27,22 +27,22 @@ def print_table(table: Table) -> None:
 
 
 def print_run(benchmarks: Sequence[Benchmark], lines: Sequence[Line]) -> None:
-    """One row per case; where it was measured above."""
+    """Print one row per case; the machine stands above."""
     table = Table(title=title_of(lines[-1]), title_justify="left")
     for column in ("benchmark", "case", "result"):
         table.add_column(column)
     table.add_column("seconds", justify="right")
     for benchmark in benchmarks:
-        own = [line for line in lines if line.benchmark == benchmark.name]
-        first = (benchmark.name, f"{statistics.median(line.seconds for line in own):.1f}")
-        for case, result in rows_of(benchmark, own):
+        benchmark_lines = [line for line in lines if line.benchmark == benchmark.name]
+        first = (benchmark.name, f"{statistics.median(line.seconds for line in benchmark_lines):.1f}")
+        for case, result in rows_of(benchmark, benchmark_lines):
             table.add_row(*map(Text, (first[0], case, result, first[1])))
             first = ("", "")
     print_table(table)
 
 
 def rows_of(benchmark: Benchmark, lines: Sequence[Line]) -> list[tuple[str, str]]:
-    """(case, result): a row per case, or one that says why there is none."""
+    """Return (case, result): a row per case, or one that says why there is none."""
     bad = next((line for line in lines if line.state != "ok"), None)
     if bad is not None:
         return [("", f"{bad.state}: {bad.message.splitlines()[-1]}")]
@@ -53,7 +53,7 @@ def rows_of(benchmark: Benchmark, lines: Sequence[Line]) -> list[tuple[str, str]
 
 
 def title_of(line: Line) -> str:
-    """Machine, device, JAX and source in one line."""
+    """Return machine, device, JAX and source in one line."""
     load = f"; load {line.load:.1f}" if line.load is not None else ""
     changed = " with changes" if line.commit and line.commit.changed else ""
     source = f"commit {line.commit.hash[:10]}{changed}" if line.commit else line.source
@@ -61,7 +61,7 @@ def title_of(line: Line) -> str:
 
 
 class Key(NamedTuple):
-    """What a number is of."""
+    """Identity of a number."""
 
     benchmark: str
     case: str  # such as "poca, 3 members"; empty where a benchmark has only one
@@ -69,15 +69,15 @@ class Key(NamedTuple):
 
 
 def values_of(lines: Iterable[Line], benchmarks: Sequence[Benchmark] = BENCHMARKS) -> dict[Key, list[float]]:
-    """The numbers of all lines that ended well, one per repetition, in the order of `benchmarks`.
+    """Return the numbers of all lines that ended well, one per repetition, in the order of `benchmarks`.
 
-    Figures that say nothing on the device of a line are left out, and so are benchmarks that are not in the list.
+    Figures without meaning on the device of a line are left out, and so are benchmarks that are not in the list.
     """
     by_name: dict[str, list[Line]] = {}
     for line in lines:
         if line.state == "ok":
             by_name.setdefault(line.benchmark, []).append(line)
-    found: dict[Key, list[float]] = {}
+    numbers: dict[Key, list[float]] = {}
     for benchmark in benchmarks:
         for line in by_name.get(benchmark.name, ()):
             for result in line.results:
@@ -85,17 +85,17 @@ def values_of(lines: Iterable[Line], benchmarks: Sequence[Benchmark] = BENCHMARK
                 case = ", ".join(_with_unit(key, result[key]) for key in benchmark.case if key in result)
                 for figure in benchmark.figures:
                     if _says_something(figure, line) and _is_number(flat.get(figure.key)):
-                        found.setdefault(Key(benchmark.name, case, figure), []).append(float(flat[figure.key]))
-    return found
+                        numbers.setdefault(Key(benchmark.name, case, figure), []).append(float(flat[figure.key]))
+    return numbers
 
 
 def shown(value: float) -> str:
-    """Three digits, or all before the point."""
+    """Return the number with three digits, or with all before the point."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def shown_all(values: Sequence[float]) -> str:
-    """The median, and between what the values lie where there are several."""
+    """Return the median, and the range where there are several values."""
     middle = shown(statistics.median(values))
     return f"{middle} ({shown(min(values))} to {shown(max(values))})" if len(values) > 1 else middle
 

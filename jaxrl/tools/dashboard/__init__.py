@@ -1,1 +1,1 @@
-"""`jaxrl dashboard`: a local page that follows the runs in a results folder."""
+"""`jaxrl dashboard`: serves a local page that follows the runs in a results folder."""

@@ -1,4 +1,4 @@
-"""One run as the live page shows it: what state it is in, how far it is, and its curves so far."""
+"""Reads one run for the live page: its state, its progress, and its curves so far."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ from jaxrl.tools.report.statistics import on_common_steps
 from jaxrl.tools.report.tables import SCORES, short, tells, titles
 
 POINTS = 300
-"""Most points of a curve: a panel shows no more."""
+"""Largest number of points of a curve: a panel shows no more."""
 SILENT = 300.0
 """Seconds without a summary after which a run without a lock of its own, such as ML-Agents', counts as over."""
 _SUMMARIES = 6
-"""So many summaries tell the speed."""
+"""Number of summaries over which the speed is measured."""
 
 
 class LiveRun:
-    """The run in `folder`, called `name`. `refresh` looks at its files again; what is broken is told, not raised."""
+    """The run in `folder`, called `name`. `refresh` looks at its files again; damage is reported, not raised."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder
         self.name = name
-        self.version = 0  # grows with everything that is read
+        self.version = 0  # grows with all data that are read
         self._followers: dict[tuple[str, str], Follower] = {}  # by behavior and seed
         self._settings: dict[str, Any] = {}
         self._settings_at = -1.0
         self._problem: str | None = None
 
     def refresh(self, deadline: float = math.inf) -> None:
-        """Read what is new, until `deadline` (monotonic)."""
+        """Read new data, until `deadline` (monotonic)."""
         inside = self.folder.resolve()
-        found = {
+        folders = {
             (behavior, seed): place
             for behavior, seed, place in places(self.folder)
             if place.resolve().is_relative_to(inside)  # no link to somewhere else
         }
-        gone = [key for key in self._followers if key not in found]
+        gone = [key for key in self._followers if key not in folders]
         for key in gone:
             del self._followers[key]
         changed = bool(gone)
-        for key, place in found.items():
+        for key, place in folders.items():
             follower = self._followers.setdefault(key, Follower(place))
             if time.monotonic() > deadline:
                 follower.behind = True
@@ -65,11 +65,11 @@ class LiveRun:
 
     @property
     def behind(self) -> bool:
-        """Whether there is more to read than the last look had time for."""
+        """There is more to read than the last look had time for."""
         return any(follower.behind for follower in self._followers.values())
 
     def status(self, now: float) -> dict[str, Any]:
-        """One row of the table, as JSON values. `now` in seconds since the epoch."""
+        """Return one row of the table, as JSON values. `now` in seconds since the epoch."""
         ends = self._ends()
         names = dict.fromkeys(key[0] for key in self._followers)
         behaviors = {name: self._behavior(name, ends.get(name, 0)) for name in names}
@@ -92,8 +92,8 @@ class LiveRun:
         }
 
     def curves(self) -> list[dict[str, Any]]:
-        """[{behavior, tag, title, first, step, mean, low?, high?}]: mean, lowest and highest of all seeds."""
-        found = []
+        """Return [{behavior, tag, title, first, step, mean, low?, high?}]: mean, lowest and highest of all seeds."""
+        curves = []
         for behavior in dict.fromkeys(key[0] for key in self._followers):
             followers = self._of(behavior)
             found_tags = ordered({tag for follower in followers for tag in follower.tags})
@@ -101,14 +101,14 @@ class LiveRun:
                 line = spread(_curves(followers, tag))
                 if any(value is not None for value in line["mean"]):
                     about = {"behavior": behavior, "tag": tag, "title": title, "first": is_first(tag)}
-                    found.append({**about, **line})
-        return found
+                    curves.append({**about, **line})
+        return curves
 
     def _of(self, behavior: str) -> list[Follower]:
         return [follower for key, follower in self._followers.items() if key[0] == behavior]
 
     def _behavior(self, name: str, end: int) -> dict[str, Any]:
-        """`end`: its step in the checkpoint at its end, which is told where there was no summary."""
+        """Return the row of a behavior. `end`: its step in the final checkpoint, used where there was no summary."""
         followers = self._of(name)
         tag = next((tag for tag in SCORES if tells(tag, [_curves(followers, tag)])), None)
         scores = [] if tag is None else [float(curve.value[-1]) for curve in _curves(followers, tag)]
@@ -133,7 +133,7 @@ class LiveRun:
     def _state(
         self, held: Held | None, behaviors: dict[str, Any], ends: dict[str, int], age: float | None
     ) -> tuple[str, str]:
-        """A word, and what it rests on."""
+        """Return the state in a word, and its reason."""
         if held is not None and held.held is not False:
             who = "" if held.owner is None else str(held.owner)
             if held.held is None:
@@ -143,8 +143,11 @@ class LiveRun:
             return "died", f"its process is gone, but not its lock: {held.owner}"
         if not behaviors:
             return "empty", "no summary was written"
-        last = {name: max(found["step"], ends.get(name, 0)) for name, found in behaviors.items()}
-        if all(of["max_steps"] is not None and of["max_steps"] <= last[name] for name, of in behaviors.items()):
+        last = {name: max(behavior["step"], ends.get(name, 0)) for name, behavior in behaviors.items()}
+        if all(
+            behavior["max_steps"] is not None and behavior["max_steps"] <= last[name]
+            for name, behavior in behaviors.items()
+        ):
             return "finished", "all behaviors have reached max_steps"
         if RunFolder(self.folder.parent, self.folder.name).timers.exists():
             return "stopped", "it ended in order before max_steps"
@@ -153,13 +156,13 @@ class LiveRun:
         return "died", "it has no lock and did not end in order"
 
     def _ends(self) -> dict[str, int]:
-        """The step of each behavior in the checkpoint at its end."""
+        """Return the step of each behavior in its final checkpoint."""
         try:
             path = RunFolder(self.folder.parent, self.folder.name).status
             saved = status.read(path) if path.is_file() else {}
         except (ArtifactError, OSError):
             return {}
-        finals = {name: found.get(status.FINAL) for name, found in saved.items()}
+        finals = {name: entry.get(status.FINAL) for name, entry in saved.items()}
         steps = {name: final.get("steps") for name, final in finals.items() if isinstance(final, dict)}
         return {name: number for name, number in steps.items() if isinstance(number, int)}
 
@@ -178,7 +181,7 @@ class LiveRun:
 
 
 def spread(curves: Sequence[Curve]) -> dict[str, Any]:
-    """Mean, lowest and highest of S curves on the steps that all of them cover; the bounds only where S > 1."""
+    """Return mean, lowest and highest of S curves on the steps that all cover; the bounds only where S > 1."""
     steps, values = on_common_steps(curves, POINTS)
     line: dict[str, Any] = {"step": steps.tolist(), "mean": numbers(values.mean(0), 6)}
     if len(curves) > 1:
@@ -191,14 +194,14 @@ def _curves(followers: Sequence[Follower], tag: str) -> list[Curve]:
 
 
 class _Place(NamedTuple):
-    """How far a file is read."""
+    """The part of a file that has been read."""
 
     inode: int
     end: int  # in bytes
 
 
 class Follower(Points):
-    """The scalars in `folder`. `poll` reads on; what it has found stays when a file is damaged (`problem`)."""
+    """The scalars in `folder`. `poll` reads on; values read before stay when a file is damaged (`problem`)."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -214,9 +217,9 @@ class Follower(Points):
         self._recent: deque[tuple[float, int]] = deque(maxlen=_SUMMARIES)  # time and step of summaries of one session
 
     def poll(self, deadline: float = math.inf) -> bool:
-        """Read what was written since the last time, until `deadline` (monotonic); whether there was anything.
+        """Read data written since the last call, until `deadline` (monotonic); return whether there were any.
 
-        A file that has become shorter, or another one under its name, means that the run began anew: all is read again.
+        A file that became shorter, or was replaced by another, means that the run began anew: everything is read again.
         """
         try:
             sizes = {path: path.stat() for path in event_files(self.folder) if not path.is_symlink()}
@@ -230,10 +233,10 @@ class Follower(Points):
             self._begin()
         changed = anew
         self.problem, self.behind = None, False
-        for path, found in sorted(sizes.items(), key=lambda item: item[0].name):  # names begin with the time
-            known = self._places.get(path, _Place(found.st_ino, 0))
-            if found.st_size > known.end and not self.behind:
-                changed |= self._read_on(path, known, found.st_size, deadline)
+        for path, stat in sorted(sizes.items(), key=lambda item: item[0].name):  # names begin with the time
+            known = self._places.get(path, _Place(stat.st_ino, 0))
+            if stat.st_size > known.end and not self.behind:
+                changed |= self._read_on(path, known, stat.st_size, deadline)
         return changed
 
     def _read_on(self, path: Path, place: _Place, size: int, deadline: float) -> bool:
@@ -253,15 +256,15 @@ class Follower(Points):
         return end > place.end
 
     def _take(self, event: Any) -> None:
-        if event.session_log.status == SessionLog.START:  # a resumed run: what came after its checkpoint is void
+        if event.session_log.status == SessionLog.START:  # a resumed run: points after its checkpoint are void
             self.drop_from(event.step)
             self._recent.clear()
-        told = math.isfinite(event.wall_time)
+        timed = math.isfinite(event.wall_time)
         for value in event.summary.value:
             if value.HasField("simple_value"):
                 self.add(value.tag, event.step, value.simple_value)
-                self.last_time = event.wall_time if told else self.last_time
-                if told and (not self._recent or self._recent[-1][1] != event.step):
+                self.last_time = event.wall_time if timed else self.last_time
+                if timed and (not self._recent or self._recent[-1][1] != event.step):
                     self._recent.append((event.wall_time, event.step))
 
     @property

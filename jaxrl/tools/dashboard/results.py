@@ -1,4 +1,4 @@
-"""The runs below a results folder, found anew at each look: they begin, end and are deleted while somebody watches."""
+"""Finds the runs below a results folder anew at each look: they begin, end and are deleted while the page is open."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from jaxrl.tools.report.runs import places
 from jaxrl.types import JaxrlError
 
 _DEEP = 3
-"""Folders below the results folder in which runs are looked for: those of sweeps lie deeper than others."""
+"""Depth of folders below the results folder in which runs are looked for: those of sweeps lie deeper than others."""
 _SECONDS = 1.0
-"""Time for reading in one look: a folder with many long runs is read over several of them, and the page stays awake."""
+"""Time for reading in one look: many long runs are read over several looks, so that the page stays responsive."""
 _MARKS = ("configuration.yaml", "run_logs", lock.NAME)
 
 
 class Results:
-    """What the page asks for. Names of runs are looked up among those that were found, never made into paths.
+    """Answers to requests of the page. Names of runs are looked up among the runs there are, never made into paths.
 
     Links are not followed: nothing outside the folder is read. Threads may share it.
 
-    Raises JaxrlError: `root` is no folder.
+    Raises JaxrlError if `root` is no folder.
     """
 
     def __init__(self, root: Path) -> None:
@@ -42,11 +42,11 @@ class Results:
         self._lock = threading.Lock()
 
     def table(self) -> list[dict[str, Any]]:
-        """One row per run, the one that wrote last on top."""
+        """Return one row per run, the one that wrote last on top."""
         with self._lock:
             alone = _is_run(self.root)
-            found = {self.root.name: self.root} if alone else dict(self._below(self.root, _DEEP))
-            self._runs = {name: self._runs.get(name) or LiveRun(path, name) for name, path in found.items()}
+            folders = {self.root.name: self.root} if alone else dict(self._below(self.root, _DEEP))
+            self._runs = {name: self._runs.get(name) or LiveRun(path, name) for name, path in folders.items()}
             now, rows, deadline = time.time(), [], time.monotonic() + _SECONDS
             for run in sorted(self._runs.values(), key=lambda run: run.behind):  # a long one does not hold up others
                 if (row := _row(run, now, deadline)) is not None:
@@ -54,7 +54,7 @@ class Results:
         return sorted(rows, key=lambda row: (row["age"] is not None, row["age"] or 0.0))
 
     def curves(self, name: str, known: int) -> dict[str, Any] | None:
-        """Curves of a run, left out where nothing is new since version `known`; None: there is no such run."""
+        """Return curves of a run, left out where nothing is new since version `known`; None: there is no such run."""
         with self._lock:
             run = self._runs.get(name)
             if run is None:
@@ -63,7 +63,7 @@ class Results:
             return {"name": name, "version": run.version, **new}
 
     def film(self, name: str) -> Path | None:
-        """The last film of a run; None: there is no such run, or it has none."""
+        """Return the last film of a run; None: there is no such run, or it has none."""
         run = self._runs.get(name)
         if run is None or (run.folder / FOLDER).is_symlink():
             return None
@@ -84,7 +84,7 @@ class Results:
 
 
 def _row(run: LiveRun, now: float, deadline: float) -> dict[str, Any] | None:
-    """The row of a run; None for one that was deleted. What is wrong with its files is told there, whatever it is."""
+    """Return the row of a run; None for a deleted one. Any fault of its files is reported in the row."""
     try:
         run.refresh(deadline)
         row = run.status(now)
@@ -94,8 +94,8 @@ def _row(run: LiveRun, now: float, deadline: float) -> dict[str, Any] | None:
         if not run.folder.is_dir():
             return None
         problem = f"its files cannot be shown ({type(error).__name__}: {error})"
-        told = {"name": run.name, "state": "damaged", "why": "", "problem": problem, "version": run.version}
-        return {**told, "age": None, "behaviors": {}, "behind": False, "film": None}
+        damaged = {"name": run.name, "state": "damaged", "why": "", "problem": problem, "version": run.version}
+        return {**damaged, "age": None, "behaviors": {}, "behind": False, "film": None}
 
 
 def _is_run(folder: Path) -> bool:

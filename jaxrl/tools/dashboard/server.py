@@ -1,7 +1,7 @@
-"""The web server of the live page: Python's own, three files, and what the runs say as JSON.
+"""The web server of the live page: Python's own server, three files, and the data of runs as JSON.
 
-Whoever reaches the port can read the runs, so it listens on this machine alone unless told otherwise, and then answers
-only requests that name this machine: a page from elsewhere whose address is made to point here gets nothing.
+Any client that reaches the port can read the runs, so it listens on this machine alone unless told otherwise, and then
+answers only requests that name this machine: a foreign page whose address is made to point here gets nothing.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _HERE = Path(__file__).parent
 _HTML, _CSS, _JS, _JSON = "text/html", "text/css", "text/javascript", "application/json"
 _POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
 LARGEST = 2**28
-"""Bytes of a film."""
+"""Largest size of a film in bytes."""
 _HOST = re.compile(r"(localhost|[0-9.]{7,15}|\[[0-9a-f:.]{2,45}\])(:[0-9]{1,5})?", re.IGNORECASE)
 _NUMBER = re.compile(r"-?[0-9]{1,15}")
 _MOST_FIELDS = 8
-_REQUEST_SECONDS = 10.0  # a client that connects and says nothing is dropped
+_REQUEST_SECONDS = 10.0  # a client that connects and sends nothing is dropped
 
 log = logging.getLogger(__name__)
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `results` on `host`:`port`; port 0 takes a free one. Raises JaxrlError where that cannot be had."""
+    """Serves `results` on `host`:`port`; port 0 takes a free one. Raises JaxrlError if the port cannot be used."""
 
     daemon_threads = True
     block_on_close = False
@@ -61,18 +61,18 @@ class Server(ThreadingHTTPServer):
             raise JaxrlError(f"--port {port}: expected a number from 0 to 65535") from None
 
     def server_bind(self) -> None:
-        """Without asking for this machine's full name, which takes long where no name server answers."""
+        """Bind without asking for this machine's full name, which takes long where no name server answers."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     @property
     def address(self) -> str:
-        """What to open in a browser."""
+        """Address to open in a browser."""
         host, port = self.server_address[:2]
         return f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that hangs up in the middle of an answer is no error; anything else goes to the log."""
+        """Log an error of a request: a browser may hang up in the middle of an answer."""
         log.debug("request from %s failed", client_address, exc_info=True)
 
 
@@ -82,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "jaxrl", ""
 
     def do_GET(self) -> None:
-        """Answer from the list of what there is; nothing in a request becomes a path."""
+        """Answer from the list of known pages; nothing in a request becomes a path."""
         if self.server.local and not _names_this_machine(self.headers.get_all("Host", [])):
             self._error(HTTPStatus.FORBIDDEN, "this page is served to this machine alone, under its own name")
             return
@@ -110,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._error(HTTPStatus.NOT_FOUND, "there is no such page")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are seen with --debug alone: there is one every two seconds."""
+        """Log a request, visible with --debug alone: there is one every two seconds."""
         log.debug(format, *args)
 
     def _film(self, name: str) -> None:
@@ -156,7 +156,7 @@ _ANSWERS: dict[str, Callable[[Results, Mapping[str, str]], Any]] = {
 
 
 def _names_this_machine(hosts: Sequence[str]) -> bool:
-    """Whether a request names this machine, once: NAME or NAME:PORT and nothing else."""
+    """Return whether a request names this machine, once: NAME or NAME:PORT and nothing else."""
     named = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
     return named is not None and _is_loopback(named[1].lower().strip("[]"))
 

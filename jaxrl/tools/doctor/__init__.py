@@ -1,1 +1,1 @@
-"""Whether this machine, and one environment on it, are fit for training: what `jaxrl doctor` looks at."""
+"""Makes the checks of `jaxrl doctor`: whether this machine, and one environment on it, are fit for training."""

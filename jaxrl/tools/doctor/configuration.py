@@ -1,4 +1,4 @@
-"""What a configuration asks for: whether jaxrl trains it. That it can be read was found out before."""
+"""Checks whether jaxrl can train a configuration, which has been read already."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxrl.types import JaxrlError
 
 
 def configuration(settings: RunSettings) -> Finding:
-    """The behaviors of the file with their algorithms, or what `jaxrl train` would refuse before it starts anything."""
+    """Return the behaviors of the file with their algorithms, or the reasons why `jaxrl train` would refuse it."""
     problems = undemonstrated(settings)
     for check in () if problems else (check_connectors, check_exact):
         try:
@@ -18,5 +18,7 @@ def configuration(settings: RunSettings) -> Finding:
             problems.append(str(error))
     if problems:
         return fail("settings", "; ".join(problems))
-    behaviors = [f"{path.removeprefix('behaviors.')}: {own.trainer_type}" for path, own in settings.every_behavior()]
+    behaviors = [
+        f"{path.removeprefix('behaviors.')}: {behavior.trainer_type}" for path, behavior in settings.every_behavior()
+    ]
     return ok("settings", ", ".join(behaviors) or "no behavior is listed, and there is no default_settings")

@@ -1,4 +1,4 @@
-"""One environment: found, started, connected, understood, and answered. Every wait has an end."""
+"""Checks one environment: finds it, starts it, connects, reads its behaviors, and answers. Every wait has an end."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from jaxrl.tools.doctor.findings import Finding, Outcome, fail, ok, warn
 from jaxrl.types import EnvMessage, JaxrlError
 
 _COMPILED_SECONDS = 300.0
-"""For a compiled environment to be traced, compiled and played for a moment."""
+"""Time in which a compiled environment has to be traced, compiled and played for a moment."""
 _PORTS = (Kind.UNITY, Kind.PLAYER)
 _EDITOR = "open the scene, start `jaxrl train` (or this), and press Play while it waits"
 
 
 def environment(settings: RunSettings) -> Iterator[Finding]:
-    """The environment that `env_settings.env_path` names, started once and ended."""
+    """Start the environment that `env_settings.env_path` names once, end it, and yield findings."""
     options = settings.env_settings
     try:
         kind, name = parse_address(options.env_path)
@@ -39,9 +39,9 @@ def environment(settings: RunSettings) -> Iterator[Finding]:
         yield fail("environment", str(error))
         return
     if kind.compiled:
-        found = compiled(str(options.env_path), options.env_args or ())
-        yield found
-        if found.outcome is Outcome.OK:
+        finding = compiled(str(options.env_path), options.env_args or ())
+        yield finding
+        if finding.outcome is Outcome.OK:
             from jaxrl.tools.doctor.learner import of_compiled
 
             yield from of_compiled(settings)
@@ -49,15 +49,15 @@ def environment(settings: RunSettings) -> Iterator[Finding]:
     where = "the Unity Editor" if options.env_path is None else f"{options.env_path} can be started"
     yield ok("environment", where)
     if kind in _PORTS:
-        found = list(ports(EDITOR_PORT if options.env_path is None else options.base_port, options.num_envs))
-        yield from found
-        if any(finding.remedy for finding in found):
+        findings = list(ports(EDITOR_PORT if options.env_path is None else options.base_port, options.num_envs))
+        yield from findings
+        if any(finding.remedy for finding in findings):
             return
     yield from started(settings)
 
 
 def ports(first: int, count: int) -> Iterator[Finding]:
-    """Whether the ports of all workers are free."""
+    """Check that the ports of all workers are free."""
     problems = [text for port in range(first, first + count) if (text := port_problem(port))]
     if problems:
         other = "" if first == EDITOR_PORT else f"--base-port {first + 100 if first < 65000 else 5005}, or "
@@ -67,9 +67,9 @@ def ports(first: int, count: int) -> Iterator[Finding]:
 
 
 def started(settings: RunSettings) -> Iterator[Finding]:
-    """Launch, handshake, behaviors, and a first decision for each of them."""
+    """Check launch, handshake, behaviors, and a first decision for each of them."""
     kind, name = parse_address(settings.env_settings.env_path)
-    logs, told = Path(tempfile.mkdtemp(prefix="jaxrl-doctor-")), False
+    logs, named_log = Path(tempfile.mkdtemp(prefix="jaxrl-doctor-")), False
     try:
         yield from _played(settings, simulator(kind).make_factory(name, settings, str(logs)))
     except EnvironmentFailure as error:
@@ -77,17 +77,17 @@ def started(settings: RunSettings) -> Iterator[Finding]:
             wait = settings.env_settings.timeout_wait
             yield warn("connection", f"no Editor has connected within {wait:g} s", _EDITOR)
         else:
-            told = any(logs.iterdir())  # the error may name the player's log
+            named_log = any(logs.iterdir())  # the error may name the player's log
             yield fail("connection", str(error))
     except JaxrlError as error:
         yield fail("decision", str(error))
     finally:
-        if not told:
+        if not named_log:
             shutil.rmtree(logs, ignore_errors=True)
 
 
 def _played(settings: RunSettings, factory: EnvFactory) -> Iterator[Finding]:
-    """The environment from its launch to its end. Raises JaxrlError."""
+    """Play the environment from its launch to its end. Raises JaxrlError."""
     wait, begun = settings.env_settings.timeout_wait, time.monotonic()
     with _told() as lines, EnvPool(factory, 1, timeout=wait + 10.0, startup_timeout=wait + 60.0) as pool:
         about = lines[0].removesuffix(" (worker 0)") if lines else "it runs"
@@ -99,14 +99,14 @@ def _played(settings: RunSettings, factory: EnvFactory) -> Iterator[Finding]:
         if first.steps:
             from jaxrl.tools.doctor.learner import decisions, replays
 
-            found = list(replays(settings, {name: first.new_specs[name] for name in first.steps}))
-            yield from found
-            if all(finding.outcome is Outcome.OK for finding in found):
+            findings = list(replays(settings, {name: first.new_specs[name] for name in first.steps}))
+            yield from findings
+            if all(finding.outcome is Outcome.OK for finding in findings):
                 yield from decisions(settings, pool, first)
 
 
 def behaviors(first: EnvMessage, seconds: float) -> Iterator[Finding]:
-    """What asked for a decision in the first step, which took `seconds`."""
+    """Yield the behaviors that asked for a decision in the first step, which took `seconds`."""
     if not first.steps:
         yield warn(
             "behaviors",
@@ -125,17 +125,17 @@ def behaviors(first: EnvMessage, seconds: float) -> Iterator[Finding]:
 
 
 def compiled(env_path: str, env_args: Sequence[str] = ()) -> Finding:
-    """An environment in JAX, played for a moment in a process of its own: what it does there may never end."""
+    """Play an environment in JAX for a moment, in a process of its own: it may hang."""
     command = [sys.executable, "-m", "jaxrl.cli", "check-env", env_path, "--steps", "20", "--areas", "4"]
     command += ["--env-args", *env_args] if env_args else []
     begun = time.monotonic()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILED_SECONDS, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILED_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return fail("environment", f"{env_path} has not been played within {_COMPILED_SECONDS:.0f} s",
                     f"see where it stays: jaxrl check-env {env_path}")  # fmt: skip
-    lines = (done.stdout + done.stderr).strip().splitlines() or [f"exit code {done.returncode}"]
-    if done.returncode:
+    lines = (process.stdout + process.stderr).strip().splitlines() or [f"exit code {process.returncode}"]
+    if process.returncode:
         problems = [line for line in lines if line.startswith("problem:")]
         if not problems:  # it could not even be made
             return fail("environment", lines[-1])
@@ -145,7 +145,7 @@ def compiled(env_path: str, env_args: Sequence[str] = ()) -> Finding:
 
 @contextmanager
 def _told() -> Iterator[list[str]]:
-    """What the pool logs meanwhile: whom it is connected to."""
+    """Collect the pool's log messages: they name the connected environment."""
     lines: list[str] = []
     logger, handler = logging.getLogger("jaxrl.envs.workers.supervisor"), logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())

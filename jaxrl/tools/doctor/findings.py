@@ -1,4 +1,4 @@
-"""What the doctor says of one thing that it has looked at."""
+"""The doctor's finding about one subject."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Outcome(StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     OK = "OK"
     WARN = "WARN"  # training works, but slower or with less than there could be
@@ -20,19 +20,19 @@ class Finding(NamedTuple):
     outcome: Outcome
     subject: str  # a word
     text: str
-    remedy: str = ""  # what to do; empty where all is well
+    remedy: str = ""  # what to do; empty if nothing
 
 
 def ok(subject: str, text: str) -> Finding:
-    """Nothing to do."""
+    """Return a finding without anything to do."""
     return Finding(Outcome.OK, subject, text)
 
 
 def warn(subject: str, text: str, remedy: str) -> Finding:
-    """Better done."""
+    """Return a finding that is better mended."""
     return Finding(Outcome.WARN, subject, text, remedy)
 
 
 def fail(subject: str, text: str, remedy: str = "") -> Finding:
-    """To be done; the remedy may stand in the text."""
+    """Return a finding that must be mended; the remedy may stand in the text."""
     return Finding(Outcome.FAIL, subject, text, remedy)

@@ -1,4 +1,4 @@
-"""Device, memory and disk."""
+"""Checks device, memory and disk."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _SECONDS = 10.0
 
 
 def hardware(results_dir: Path) -> Iterator[Finding]:
-    """What there is to compute with, and room for it."""
+    """Check the device, and the free memory and disk space."""
     try:
-        found = machine()
+        place = machine()
     except MachineError as error:
         yield fail("device", str(error))
     else:
-        yield device(found.accelerator, found.cores, gpus())
+        yield device(place.accelerator, place.cores, gpus())
     yield memory(free_memory())
     yield disk(results_dir, files.free_bytes(results_dir))
 
 
 def device(found: Accelerator, cores: int, present: list[str]) -> Finding:
-    """Where JAX computes, and whether it leaves a GPU unused; `present`: what the driver lists."""
+    """Check where JAX computes, and whether it leaves a GPU unused; `present`: GPUs that the driver lists."""
     text = f"JAX computes on {found.count} x {found.kind} ({found.backend}); {cores} CPU core(s)"
     chosen = os.environ.get("JAX_PLATFORMS", "")
     if found.backend == "cpu" and present and chosen.partition(",")[0] != "cpu":
@@ -50,16 +50,16 @@ def device(found: Accelerator, cores: int, present: list[str]) -> Finding:
 
 
 def gpus() -> list[str]:
-    """Names of NVIDIA's GPUs, as the driver lists them; none where there is no driver."""
+    """Return names of NVIDIA's GPUs, as the driver lists them; none where there is no driver."""
     try:
-        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=_SECONDS, check=True)
+        process = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
-    return [line.partition(" (UUID")[0] for line in done.stdout.splitlines() if line.startswith("GPU")]
+    return [line.partition(" (UUID")[0] for line in process.stdout.splitlines() if line.startswith("GPU")]
 
 
 def memory(free: int | None) -> Finding:
-    """Bytes that processes may still take; None where the system does not tell."""
+    """Check the bytes that processes may still take; None where the system does not tell."""
     if free is None:
         return ok("memory", "the system does not tell how much is free")
     text = f"{free / _GIB:.1f} GiB free"
@@ -70,13 +70,13 @@ def memory(free: int | None) -> Finding:
 
 
 def free_memory() -> int | None:
-    """What the system can still give, or the container may still take, in bytes (Linux)."""
+    """Return the bytes that the system can still give, or the container may still take (Linux)."""
     free, left = platforms.available_memory(), platforms.container_memory()
     return free if free is None or left is None else min(free, left)
 
 
 def disk(results_dir: Path, free: int) -> Finding:
-    """Whether a run can be written to the results folder, and whether there is room."""
+    """Check that a run can be written to the results folder, and that there is room."""
     folder = files.nearest_existing(results_dir)
     text = f"{free / _GIB:.1f} GiB free in {results_dir.absolute()}"
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""What a learner costs: memory of replays, before anything is allocated, and the first decisions.
+"""Checks the cost of a learner: memory of replays, before anything is allocated, and the first decisions.
 
 Real policies, untrained, play the environment for a moment.
 """
@@ -28,11 +28,11 @@ from jaxrl.training.memory import check_store, stored_bytes
 from jaxrl.types import BehaviorSpec, EnvMessage, JaxrlError
 
 TURNS = 10
-"""Steps of the environment after the first."""
+"""Number of environment steps after the first."""
 
 
 def of_compiled(settings: RunSettings) -> Iterator[Finding]:
-    """As `replays`, of the environment in JAX that the settings name, which can be made; for all seeds."""
+    """Check replays, as `replays`, of the JAX environment that the settings name; for all seeds."""
     options = settings.env_settings
     try:
         parts = scene_of(environment_in(options)).parts
@@ -42,46 +42,48 @@ def of_compiled(settings: RunSettings) -> Iterator[Finding]:
 
 
 def replays(settings: RunSettings, specs: Mapping[str, BehaviorSpec], seeds: int = 1) -> Iterator[Finding]:
-    """A line for each behavior that keeps more than its newest rollout: bytes of all seeds, or that they do not fit.
+    """Yield for each behavior that stores more than its newest rollout the bytes of all seeds, or that they do not fit.
 
-    Raises JaxrlError for settings that no algorithm can be made of.
+    Raises JaxrlError if no algorithm can be made from the settings.
     """
     for name, spec in specs.items():
-        own = behavior_settings_for(settings, name)
-        algorithm = make_algorithm(spec, own)
+        behavior = behavior_settings_for(settings, name)
+        algorithm = make_algorithm(spec, behavior)
         try:
-            check_store(name.partition("?")[0], algorithm, own, seeds)
+            check_store(name.partition("?")[0], algorithm, behavior, seeds)
         except SettingsError as error:
             yield fail("replay", str(error))
             continue
         needed = stored_bytes(algorithm, seeds)
         if needed:
             size = f"{needed / 2**30:.2f} GiB" if needed >= 2**30 else f"{needed / 2**20:.2f} MiB"
-            of = f"buffer_size {own.hyperparameters.buffer_size}, {seeds} seed(s)"
-            yield ok("replay", f"{name}: {size} ({needed} bytes; {of})")
+            reason = f"buffer_size {behavior.hyperparameters.buffer_size}, {seeds} seed(s)"
+            yield ok("replay", f"{name}: {size} ({needed} bytes; {reason})")
 
 
 def decisions(settings: RunSettings, pool: EnvPool, first: EnvMessage) -> Iterator[Finding]:
-    """A decision for each behavior of the first message, then some more.
+    """Make a decision for each behavior of the first message, then some more.
 
-    `pool`: of one worker, which waits for actions. Raises JaxrlError where the settings do not fit a behavior, or the
+    `pool` has one worker, which waits for actions. Raises JaxrlError if the settings do not fit a behavior, or the
     environment fails.
     """
-    made: dict[str, Behavior] = {}
+    policies: dict[str, Behavior] = {}
     begun = time.monotonic()
     message, deciding, stepping = first, 0.0, 0.0
     for turn in range(TURNS + 1):
         actions, now = {}, time.monotonic()
         for behavior_id, arrived in message.steps.items():
-            if behavior_id not in made:
-                made[behavior_id] = _behavior(settings, behavior_id, message.new_specs[behavior_id])
-            behavior, source = made[behavior_id], Source(0, behavior_id, message.incarnation)
+            if behavior_id not in policies:
+                policies[behavior_id] = _behavior(settings, behavior_id, message.new_specs[behavior_id])
+            behavior, source = policies[behavior_id], Source(0, behavior_id, message.incarnation)
             actions[behavior_id] = behavior.act({source: arrived})[0][source]
             if behavior.due():
                 behavior.learn()
         if turn == 0:
             cost = time.monotonic() - begun
-            yield ok("decision", f"the first one for {', '.join(made)} after {cost:.1f} s, mostly for compiling, once")
+            yield ok(
+                "decision", f"the first one for {', '.join(policies)} after {cost:.1f} s, mostly for compiling, once"
+            )
         decided = time.monotonic()
         pool.send(0, actions)
         (message,) = pool.recv()
@@ -94,12 +96,12 @@ def decisions(settings: RunSettings, pool: EnvPool, first: EnvMessage) -> Iterat
 
 
 def _behavior(settings: RunSettings, behavior_id: str, spec: BehaviorSpec) -> Behavior:
-    """A fresh policy, as training makes it."""
+    """Make a fresh policy, as training does."""
     name = behavior_name(behavior_id)
-    own = behavior_settings_for(settings, name)
+    behavior = behavior_settings_for(settings, name)
     check_spec(behavior_id, spec)
-    chain = make_chain(spec, own.connectors, behavior_id)
-    check_observations(spec if chain is None else chain.spec, own.network_settings, behavior_id)
-    algorithm = without_learning(make_algorithm(spec, own))
-    programs = compile_programs(algorithm, own.segment_limit)
-    return make_behavior(name, spec, own, algorithm, programs, jax.random.key(0), training=False)
+    chain = make_chain(spec, behavior.connectors, behavior_id)
+    check_observations(spec if chain is None else chain.spec, behavior.network_settings, behavior_id)
+    algorithm = without_learning(make_algorithm(spec, behavior))
+    programs = compile_programs(algorithm, behavior.segment_limit)
+    return make_behavior(name, spec, behavior, algorithm, programs, jax.random.key(0), training=False)

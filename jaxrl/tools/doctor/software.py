@@ -1,4 +1,4 @@
-"""Python and packages: there, recent enough, and able to work together. No JAX here, it may be what is broken."""
+"""Checks that Python and packages are there, recent enough, and fit together. No JAX here: it may be the fault."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from jaxrl.envs.protobuf import register
 from jaxrl.tools.doctor.findings import Finding, fail, ok, warn
 
 OLDEST, NEWEST = (3, 11), (3, 14)
-"""Versions of Python that jaxrl is tested on."""
+"""Oldest and newest version of Python that jaxrl is tested on."""
 
 
 def software() -> Iterator[Finding]:
-    """Python, jaxrl's requirements, and what reads the messages of players."""
+    """Check Python, jaxrl's requirements, and the reader of players' messages."""
     yield python(sys.version_info[:2])
     yield packages(_requirements())
     yield protocol()
 
 
 def python(version: tuple[int, ...]) -> Finding:
-    """The interpreter, whose version is (major, minor)."""
-    oldest, newest = (".".join(map(str, found)) for found in (OLDEST, NEWEST))
+    """Check the interpreter, whose version is (major, minor)."""
+    oldest, newest = (".".join(map(str, limit)) for limit in (OLDEST, NEWEST))
     text = f"{platform.python_version()} ({sys.executable})"
     if version < OLDEST:
         return fail("python", text, f"jaxrl needs {oldest} or later: make an environment with Python {newest}")
@@ -35,34 +35,36 @@ def python(version: tuple[int, ...]) -> Finding:
 
 
 def packages(requirements: Iterable[str]) -> Finding:
-    """What jaxrl needs, as its own metadata say: "name>=version", some with "; python_version ..."."""
-    wanted = [of for of in map(Requirement, requirements) if of.marker is None or of.marker.evaluate({"extra": ""})]
+    """Check requirements of jaxrl's own metadata: "name>=version", some with "; python_version ..."."""
+    wanted = [
+        item for item in map(Requirement, requirements) if item.marker is None or item.marker.evaluate({"extra": ""})
+    ]
     if not wanted:
         return warn("packages", "jaxrl is not installed, it runs from its source: what it needs is not known",
                     "pip install -e . in its folder")  # fmt: skip
-    found, missing = [], []
-    for of in wanted:
+    installed_packages, missing = [], []
+    for item in wanted:
         try:
-            installed = metadata.version(of.name)
+            installed = metadata.version(item.name)
         except metadata.PackageNotFoundError:
-            missing.append((f"{of.name} is not installed", of.name))
+            missing.append((f"{item.name} is not installed", item.name))
             continue
-        found.append(f"{of.name} {installed}")
-        if not of.specifier.contains(installed, prereleases=True):
-            missing.append((f"{of.name} is {installed}, needed is {of.specifier}", f"{of.name}{of.specifier}"))
+        installed_packages.append(f"{item.name} {installed}")
+        if not item.specifier.contains(installed, prereleases=True):
+            missing.append((f"{item.name} is {installed}, needed is {item.specifier}", f"{item.name}{item.specifier}"))
     if missing:
         names = " ".join(f"'{name}'" for _, name in missing)
         return fail("packages", "; ".join(text for text, _ in missing), f"{sys.executable} -m pip install {names}")
-    return ok("packages", ", ".join(found))
+    return ok("packages", ", ".join(installed_packages))
 
 
 def protocol() -> Finding:
-    """Whether ML-Agents' messages can be read, and by protobuf's fast core."""
+    """Check that ML-Agents' messages can be read, and by protobuf's fast core."""
     try:
         register()
         from google.protobuf.internal import api_implementation
         from mlagents_envs.communicator_objects import unity_message_pb2  # noqa: F401
-    except Exception as error:  # whatever an installation that does not fit together raises
+    except Exception as error:  # any error of an installation whose parts do not fit
         return fail("protocol", f"mlagents-envs cannot be imported: {type(error).__name__}: {error}",
                     "reinstall it with jaxrl: pip install --force-reinstall jaxrl")  # fmt: skip
     kind = api_implementation.Type()

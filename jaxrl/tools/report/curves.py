@@ -1,4 +1,4 @@
-"""The curves of a report as plain data: what its page draws, shows under the pointer and gives away as CSV and JSON."""
+"""The curves of a report as plain data, which its page draws, shows under the pointer and exports as CSV and JSON."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ TAGS = (
     tags.BASELINE_LOSS,
     tags.PRETRAINING_LOSS,
 )
-"""What is drawn first, in this order, where a run has it; evaluations and other losses follow."""
+"""Tags that are drawn first, in this order, where a run has them; evaluations and other losses follow."""
 FIRST_FOLDERS = ("Evaluation/", "Losses/")
 POINTS = 200_000
-"""Values of single seeds that a page holds at most; of more it has means and intervals alone."""
+"""Largest number of values of single seeds in a page; above it there are means and intervals alone."""
 
 
 def finite_tags(experiments: Sequence[Experiment], behavior: str) -> list[str]:
-    """Tags with a finite value in at least one seed: those of TAGS and FIRST_FOLDERS, then the rest by name."""
-    found = {
+    """Return tags with a finite value in at least one seed: those of TAGS and FIRST_FOLDERS, then the rest by name."""
+    names = {
         tag
         for e in experiments
         for seed in e.seeds(behavior)
         for tag, curve in seed.curves.items()
         if np.isfinite(curve.value).any()
     }
-    return ordered(found)
+    return ordered(names)
 
 
 def ordered(found: Collection[str]) -> list[str]:
-    """Tags in the order in which they are shown."""
+    """Return tags in the order in which they are shown."""
     return [tag for tag in TAGS if tag in found] + sorted(
         set(found) - {*TAGS}, key=lambda tag: (not is_first(tag), tag)
     )
 
 
 def left_out(experiments: Sequence[Experiment], behavior: str) -> list[str]:
-    """Tags that have no panel: all of their values are infinite or no number."""
+    """Return tags that have no panel: all of their values are infinite or NaN."""
     every = {tag for e in experiments for seed in e.seeds(behavior) for tag in seed.curves}
     return sorted(every - set(finite_tags(experiments, behavior)))
 
 
 def page_data(experiments: Sequence[Experiment]) -> dict[str, Any]:
-    """All that the page's script needs, as JSON values (null for what is no number).
+    """Return all data that the page's script needs, as JSON values (null for NaN and infinities).
 
     `points` are all values of all seeds as they stand in the event files, None where there are more than POINTS.
     """
@@ -66,8 +66,8 @@ def page_data(experiments: Sequence[Experiment]) -> dict[str, Any]:
         panels = []
         for tag, title in titles(finite_tags(experiments, behavior)).items():
             curves = [
-                _band(place, found, independent=not experiments[place].population)
-                for label, found in curves_of(experiments, behavior, tag).items()
+                _band(place, group, independent=not experiments[place].population)
+                for label, group in curves_of(experiments, behavior, tag).items()
                 for place in [labels.index(label)]
             ]
             panels.append({"tag": tag, "title": title, "first": is_first(tag), "curves": curves})
@@ -76,7 +76,7 @@ def page_data(experiments: Sequence[Experiment]) -> dict[str, Any]:
 
 
 def is_first(tag: str) -> bool:
-    """Whether a tag is drawn without being asked for."""
+    """Return whether a tag is drawn without being asked for."""
     return tag in TAGS or tag.startswith(FIRST_FOLDERS)
 
 
@@ -88,7 +88,7 @@ def _band(experiment: int, curves: Sequence[Curve], *, independent: bool) -> dic
 
 
 def _points(experiments: Sequence[Experiment]) -> list[dict[str, Any]] | None:
-    found = [
+    entries = [
         {"experiment": place, "run": run.name, "behavior": behavior, "seed": seed, "tag": tag, "curve": curve}
         for place, e in enumerate(experiments)
         for run in e.runs
@@ -96,14 +96,14 @@ def _points(experiments: Sequence[Experiment]) -> list[dict[str, Any]] | None:
         for seed, events in seeds.items()
         for tag, curve in events.curves.items()
     ]
-    if sum(len(entry["curve"].step) for entry in found) > POINTS:
+    if sum(len(entry["curve"].step) for entry in entries) > POINTS:
         return None
-    for entry in found:
+    for entry in entries:
         curve = entry.pop("curve")
         entry |= {"step": curve.step.tolist(), "value": numbers(curve.value, 9)}  # a float32 has nine digits
-    return found
+    return entries
 
 
 def numbers(values: Iterable[float], digits: int) -> list[float | None]:
-    """Rounded to that many digits, None for NaN and infinities, which JSON has not."""
+    """Return values rounded to so many digits, None for NaN and infinities, which JSON does not have."""
     return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in values]

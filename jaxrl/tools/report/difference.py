@@ -1,8 +1,8 @@
-"""What is the first difference between two runs, or two checkpoints: settings, versions, statistics, parameters.
+"""Finds the first difference between two runs or two checkpoints: settings, versions, statistics, parameters.
 
 Runs that ought to be equal are compared from the outside in: other settings explain other numbers, other versions of a
-package may, the first statistic that differs says when it began, the first parameter where. So are runs of ML-Agents,
-whose checkpoints are files of PyTorch.
+package may; the first statistic that differs says when the difference began, the first parameter where. Runs of
+ML-Agents, whose checkpoints are files of PyTorch, are compared likewise.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from jaxrl.tools.report.runs import INCIDENTAL, SEED, places, read_settings
 
 ReadTorch = Callable[[Path], Mapping[str, np.ndarray]]
 TIMES = "Time/"
-"""What tags of measured times begin with, which differ between equal runs."""
+"""Prefix of the tags of measured times, which differ between equal runs."""
 SAME_SETTINGS = frozenset(INCIDENTAL) - {SEED, "env_settings.seeds"}
-"""Settings that may differ: how a run was named and started."""
+"""Settings that may differ: name and start of a run."""
 
 
 class Compared(NamedTuple):
-    """One kind of thing of both."""
+    """The comparison of one kind of content."""
 
     what: str  # "settings", "versions", "statistics" or "parameters"
-    difference: str | None  # the first one, of both sides in order; None: there is none
-    is_there: bool = True  # False: neither has any
+    difference: str | None  # the first one, as "first / second"; None: there is none
+    is_there: bool = True  # False: neither side has this content
 
 
 class Pair(NamedTuple):
@@ -46,7 +46,7 @@ class Pair(NamedTuple):
 
 
 def pair_of(first: Path, second: Path) -> Pair:
-    """What the two paths name. Raises ReportError unless both are results folders, or both checkpoints."""
+    """Return the two paths as a pair. Raises ReportError unless both are results folders, or both checkpoints."""
     kinds = [_is_run(path) for path in (first, second)]
     if kinds[0] != kinds[1]:
         run, checkpoint = (first, second) if kinds[0] else (second, first)
@@ -55,22 +55,22 @@ def pair_of(first: Path, second: Path) -> Pair:
 
 
 def compare_files(pair: Pair) -> list[Compared]:
-    """Settings, versions and statistics. Raises ReportError or ArtifactError for files that cannot be read."""
+    """Compare settings, versions and statistics. Raises ReportError or ArtifactError for files that cannot be read."""
     settings = [_settings(path, pair.runs) for path in pair[:2]]
     versions = [_versions(path, pair.runs) for path in pair[:2]]
-    found = [
+    comparisons = [
         Compared("settings", _of_mappings(*settings), any(settings)),
         Compared("versions", _of_mappings(*versions), any(versions)),
     ]
     if pair.runs:
-        found.append(_of_statistics(pair))
-    return found
+        comparisons.append(_of_statistics(pair))
+    return comparisons
 
 
 def compare_parameters(pair: Pair, read_torch: ReadTorch) -> Compared:
     """Compare every array of the checkpoints that both have, oldest first. Imports JAX.
 
-    `read_torch`: arrays of one of ML-Agents' files. Runs without any checkpoint are not equal: nothing shows that.
+    `read_torch` reads arrays of an ML-Agents file. Runs without a checkpoint do not count as equal.
 
     Raises ArtifactError.
     """
@@ -104,7 +104,7 @@ def _settings(path: Path, is_run: bool) -> Mapping[str, Any]:
 
 
 def _versions(path: Path, is_run: bool) -> Mapping[str, Any]:
-    """Return those in the newest checkpoint of the first behavior, else in training_status.json."""
+    """Return versions in the newest checkpoint of the first behavior, else in training_status.json."""
     newest = [latest(path / name) for name in behaviors_of(path)[:1]] if is_run else [path]
     if newest and newest[0] is not None:
         return files.read_json(newest[0] / METADATA).get("versions", {})
@@ -113,7 +113,7 @@ def _versions(path: Path, is_run: bool) -> Mapping[str, Any]:
 
 
 def _of_mappings(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | None:
-    """The first key, in the order of the first mapping, whose values differ, and how many more there are."""
+    """Return the first key, in the order of the first mapping, whose values differ, and how many more there are."""
     names = [name for name in [*first, *(set(second) - set(first))] if first.get(name) != second.get(name)]
     if not names:
         return None
@@ -134,7 +134,7 @@ def _of_statistics(pair: Pair) -> Compared:
 
 
 def _first_point(pair: Pair, curves: Sequence[Mapping[tuple[str, str], Mapping[str, Any]]]) -> str | None:
-    """Of the first behavior and seed with a difference: the first step, and the first tag in it."""
+    """Return the first differing behavior and seed with its first step, and the first tag in that step."""
     for key in sorted(set(curves[0]) | set(curves[1])):
         points = [_points(of_run.get(key, {})) for of_run in curves]
         seed = f", seed {key[1]}" if key[1] else ""
@@ -181,7 +181,7 @@ def _of_behavior(pair: Pair, name: str, read_torch: ReadTorch) -> str | None:
 
 
 def _of_checkpoints(first: Path, second: Path, read_torch: ReadTorch) -> str | None:
-    """The first array that differs, the largest difference of any, and how many differ."""
+    """Return the first array that differs, the largest difference of any, and how many differ."""
     kinds = ["a checkpoint of jaxrl" if path.is_dir() else "one of ML-Agents" for path in (first, second)]
     if kinds[0] != kinds[1]:
         return " / ".join(kinds)
@@ -203,7 +203,7 @@ def _arrays(path: Path) -> Mapping[str, Any]:
 
 
 def _largest(first: np.ndarray, second: np.ndarray) -> float:
-    """Infinite where one has a NaN and the other has none."""
+    """Return the largest absolute difference; infinite where one has a NaN and the other has none."""
     with np.errstate(invalid="ignore"):
         difference = np.abs(np.asarray(first, np.float64) - np.asarray(second, np.float64))
     both = np.isnan(np.asarray(first, np.float64)) & np.isnan(np.asarray(second, np.float64))

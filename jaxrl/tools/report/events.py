@@ -1,4 +1,4 @@
-"""Reads the scalars of TensorBoard event files: jaxrl's own, and those that ML-Agents wrote.
+"""Reads the scalars of TensorBoard event files, of jaxrl and of ML-Agents.
 
 The files are parsed here, with tensorboardX's message class, which already writes them. TensorBoard's own reader
 (EventAccumulator) would do the same, but the package is large, is used for nothing else at run time, and drops points
@@ -23,16 +23,16 @@ from jaxrl.regular_files import open_regular
 from jaxrl.types import JaxrlError
 
 FINAL_SHARE = 0.1
-"""The last part of a run's steps whose summaries make its final score."""
+"""Last part of a run's steps; the mean of its summaries is the final score."""
 
 CHUNK = 2**18
-"""Bytes that are read at once, some thousand summaries."""
+"""Number of bytes that are read at once, some thousand summaries."""
 LARGEST = 2**26
-"""Bytes of one record; a summary with pictures has some hundred thousand."""
+"""Largest size of a record in bytes; a summary with pictures has some hundred thousand."""
 
 
 class ReportError(JaxrlError):
-    """The report cannot be made as asked. The text names the file or flag and what to do."""
+    """The report cannot be made as requested. The text names the file or flag and what to do."""
 
 
 class Curve(NamedTuple):
@@ -43,7 +43,7 @@ class Curve(NamedTuple):
 
 
 def final_score(curve: Curve) -> float:
-    """Mean of the summaries in the last FINAL_SHARE of the steps from 0 to the last one."""
+    """Return the mean of the summaries in the last FINAL_SHARE of the steps from 0 to the last one."""
     return float(curve.value[curve.step >= (1.0 - FINAL_SHARE) * curve.step[-1]].mean())
 
 
@@ -52,7 +52,7 @@ class SeedEvents(NamedTuple):
 
     curves: dict[str, Curve]  # by tag
     begun_at: int  # step at which the last session began: 0, or that of the checkpoint it continued
-    began: float  # the same in seconds since the epoch
+    began: float  # its beginning in seconds since the epoch
 
     @property
     def last_step(self) -> int:
@@ -87,7 +87,7 @@ class Points:
         self._by_tag: dict[str, tuple[array[int], array[float]]] = {}
 
     def add(self, tag: str, step: int, value: float) -> None:
-        """One value."""
+        """Append one value."""
         if tag not in self._by_tag:
             self._by_tag[tag] = (array("q"), array("d"))
         steps, values = self._by_tag[tag]
@@ -96,16 +96,16 @@ class Points:
 
     @property
     def tags(self) -> list[str]:
-        """All that have a value."""
+        """Names of all tags that have a value."""
         return list(self._by_tag)
 
     @property
     def step(self) -> int:
-        """The last one, 0 without any."""
+        """Largest step, 0 without any."""
         return max((max(steps) for steps, _ in self._by_tag.values()), default=0)
 
     def drop_from(self, step: int) -> None:
-        """Forget what is at this step or after it."""
+        """Drop points at this step or after it."""
         for tag, (steps, values) in list(self._by_tag.items()):
             before = np.asarray(steps) < step
             del self._by_tag[tag]
@@ -113,7 +113,7 @@ class Points:
                 self.add(tag, s, v)
 
     def curve(self, tag: str) -> Curve:
-        """Ascending; of two values at one step the later. Raises KeyError for a tag that has none."""
+        """Return the curve by step, with the later of two values at a step. Raises KeyError without values."""
         steps, values = self._by_tag[tag]
         step, order = np.asarray(steps, np.int64), np.arange(len(steps))
         newest = np.lexsort((order, step))
@@ -122,12 +122,12 @@ class Points:
 
 
 def _begin(path: Path) -> float:
-    """When the session in a file began."""
+    """Return the time at which the session in a file began."""
     return next((event.wall_time for event, _ in read_events(path)), 0.0)
 
 
 def read_events(path: Path, start: int = 0) -> Iterator[tuple[Any, int]]:
-    """Events from byte `start` of a file on, each with the place where it ends; read in parts, as they are asked for.
+    """Yield events from byte `start` of a file on, each with the place of its end; reads the file in parts, on demand.
 
     Raises ReportError for a file that is damaged, cannot be read, or is none.
     """
@@ -139,7 +139,7 @@ def read_events(path: Path, start: int = 0) -> Iterator[tuple[Any, int]]:
                 data, before = file.read(size), start
                 for event, start in events_from(path, data, before):
                     yield event, start
-                if len(data) < size:  # all that is there
+                if len(data) < size:  # the end of the file
                     return
                 size = CHUNK if start > before else 2 * size  # a record longer than that
     except OSError as error:
@@ -147,10 +147,10 @@ def read_events(path: Path, start: int = 0) -> Iterator[tuple[Any, int]]:
 
 
 def events_from(path: Path, data: bytes, offset: int = 0) -> Iterator[tuple[Any, int]]:
-    """Events in `data`, which stands in the file from byte `offset` on, each with the place in the file where it ends.
+    """Yield events in `data`, which begins at byte `offset` of the file, each with the place of its end in the file.
 
     Records are framed as [size u64][checksum u32][bytes][checksum u32]. An incomplete last record ends the events
-    quietly: the run is still going on, or was killed while it wrote. Raises ReportError for a damaged one.
+    quietly: the run is still going on, or was killed while it wrote. Raises ReportError for a damaged record.
     """
     at = 0
     while at + 12 <= len(data):

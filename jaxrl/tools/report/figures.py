@@ -1,4 +1,4 @@
-"""The figures of a report as one picture: learning curves of each behavior, and the time split. Needs matplotlib."""
+"""Draws a report as one picture: learning curves of each behavior, and the time split. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxrl.tools.report.runs import Experiment
 from jaxrl.tools.report.tables import PHASES, behaviors_of, curves_of, time_of, titles
 
 COLORS = ("#3182ce", "#dd6b20", "#2f9e6e", "#b8559a", "#b7860b", "#7a6fd0", "#d64545", "#4a9aa5")
-"""Of medium lightness: they stand out from white and from near-black alike."""
+"""Colours of medium lightness: they stand out from white and from near-black alike."""
 PHASE_COLORS = dict(zip([*PHASES, "other"], (*COLORS[:4], "#a0a0a0"), strict=True))
 INK = "#222222"
 PANELS, WIDTH, HEIGHT = 3, 3.5, 2.5  # panels per row, and inches of each
@@ -32,18 +32,18 @@ def require_matplotlib() -> None:
 
 
 def png(experiments: Sequence[Experiment]) -> bytes:
-    """All figures below each other, on white."""
+    """Return a picture of all figures below each other, on white."""
     from matplotlib.figure import Figure  # not pyplot: no window system is asked for
 
     shown = {name: list(filter(is_first, finite_tags(experiments, name))) for name in behaviors_of(experiments)}
     of_time = 1.1 + 0.26 * sum(len(e.runs) for e in experiments)
-    heights = [*(_rows(found) * HEIGHT + 0.7 for found in shown.values()), of_time]
+    heights = [*(_rows(curve_tags) * HEIGHT + 0.7 for curve_tags in shown.values()), of_time]
     with style():
         figure = Figure(figsize=(PANELS * WIDTH, sum(heights)), layout="constrained")
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-        for part, (behavior, found) in zip(parts, shown.items(), strict=False):
+        for part, (behavior, curve_tags) in zip(parts, shown.items(), strict=False):
             part.suptitle(plain(behavior))
-            _draw_curves(part, experiments, behavior, found)
+            _draw_curves(part, experiments, behavior, curve_tags)
         _draw_time(parts[-1], experiments)
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=150, facecolor="white")
@@ -52,7 +52,7 @@ def png(experiments: Sequence[Experiment]) -> bytes:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """How the figures of jaxrl look."""
+    """Set the look of jaxrl's figures inside the block."""
     import matplotlib
 
     colored = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color")
@@ -106,17 +106,17 @@ def _step_axis(panel: Any) -> None:
 
 
 def _draw_time(figure: Any, experiments: Sequence[Experiment]) -> None:
-    """One bar per run with timers, in shares of its learning phase."""
+    """Draw one bar per run with timers, in shares of its learning phase."""
     runs = [run for e in experiments for run in e.runs]
     spent = {i: time_of(run) for i, run in enumerate(runs)}
-    known = {i: found for i, found in spent.items() if found is not None and found.seconds > 0}
+    known = {i: split for i, split in spent.items() if split is not None and split.seconds > 0}
     if not known:
         return
     panel = figure.subplots()
     left = dict.fromkeys(known, 0.0)
-    shown = [phase for phase in [*PHASES, "other"] if any(found.phases[phase] for found in known.values())]
+    shown = [phase for phase in [*PHASES, "other"] if any(split.phases[phase] for split in known.values())]
     for phase in shown:
-        shares = {i: found.phases[phase] / found.seconds for i, found in known.items()}
+        shares = {i: split.phases[phase] / split.seconds for i, split in known.items()}
         panel.barh(
             list(map(str, known)),
             list(shares.values()),
@@ -136,5 +136,5 @@ def _draw_time(figure: Any, experiments: Sequence[Experiment]) -> None:
 
 
 def plain(text: str) -> str:
-    """Text that matplotlib shows as it stands: "$" would begin a formula, a leading "_" hides a legend entry."""
+    """Escape text for matplotlib: "$" would begin a formula, a leading "_" hides a legend entry."""
     return re.sub(r"^_", " _", text).replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""The films in a report: the last one of each run, in the page where it is small enough, else as a link."""
+"""Puts films into a report: the last one of each run, in the page where it is small enough, else as a link."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from jaxrl.tools.report.runs import Experiment
 FOLDER = "videos"
 TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
 LARGEST, ALL = 3 * 2**20, 16 * 2**20
-"""Bytes of one film, and of all, that go into a page."""
+"""Largest sizes in bytes of one film, and of all films, in a page."""
 
 
 class Film(NamedTuple):
-    """One film and what stands below it."""
+    """One film and the text below it."""
 
     path: Path
     caption: str
-    stays: bool = True  # False: made for this page alone, nothing can refer to it
+    stays: bool = True  # False: a temporary file for this page, which nothing can refer to later
 
 
 def films_of(experiments: Sequence[Experiment], made: Mapping[Path, Film]) -> list[Film]:
-    """One of each run that has any: the one `made` for its folder, else the last in its videos/."""
-    found = []
+    """Return one film of each run that has any: the one `made` for its folder, else the last in its videos/."""
+    films = []
     for run in (run for e in experiments for run in e.runs):
         last = last_film(run.folder)
         if run.folder in made:
-            found.append(made[run.folder])
+            films.append(made[run.folder])
         elif last is not None:
-            found.append(Film(last, f"{run.name}: {last.stem}"))
-    return found
+            films.append(Film(last, f"{run.name}: {last.stem}"))
+    return films
 
 
 def last_film(run: Path) -> Path | None:
-    """The film of the latest episode in a results folder; None: there is none. A film under way is hidden (".")."""
+    """Return the film of the latest episode in a results folder, or None. An unfinished film is hidden (".")."""
     films = [path for path in (run / FOLDER).glob("*") if path.suffix in TYPES and not path.name.startswith(".")]
     return max(films, key=lambda path: path.name, default=None)
 
 
 def films_html(films: Sequence[Film], beside: Path) -> str:
-    """The section of the page, which is written into the folder `beside`; nothing without films."""
+    """Return the section of the page, which is written into the folder `beside`; nothing without films."""
     if not films:
         return ""
     room, shown, links = ALL, [], []

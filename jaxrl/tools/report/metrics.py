@@ -1,4 +1,4 @@
-"""What a run wrote into its event files, as arrays: `jaxrl.read_metrics(run)`."""
+"""Reads the event files of a run as arrays: `jaxrl.read_metrics(run)`."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ class RunMetrics:
         return tuple(sorted({tag for of_behavior in self.curves.values() for tag in of_behavior}))
 
     def by_seed(self, tag: str, behavior: str | None = None) -> Mapping[str, Curve]:
-        """By the number of each seed ("7", or "?" where the run does not tell) its curve.
+        """Return the curve of each seed by its number ("7", or "?" where the run does not record it).
 
-        `behavior`: None where the run has one. Raises ReportError for an unknown tag or behavior; it names the nearest.
+        `behavior`: None if the run has one. Raises ReportError for an unknown tag or behavior; it names the nearest.
         """
         if behavior is None and len(self.curves) > 1:
             raise ReportError(f"{self.run}: has several behaviors, say which: {', '.join(self.curves)}")
         name = next(iter(self.curves)) if behavior is None else behavior
         if name not in self.curves:
             raise ReportError(unknown(self.run, name, self.curves, what=f"has no behavior {name}", there_are="it has"))
-        found = self.curves[name]
-        if tag not in found:
-            raise ReportError(unknown(self.run, tag, found, what=f"{name} has no {tag}", there_are="it has"))
-        return found[tag]
+        curves = self.curves[name]
+        if tag not in curves:
+            raise ReportError(unknown(self.run, tag, curves, what=f"{name} has no {tag}", there_are="it has"))
+        return curves[tag]
 
     def array(self, tag: str = CUMULATIVE_REWARD, behavior: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """One statistic of all seeds: steps int64 [K], ascending, and values float64 [S, K], NaN where a seed has none.
+        """Return one statistic of all seeds: ascending steps int64 [K], values float64 [S, K], NaN without a value.
 
-        Seeds in the order of `by_seed`, which raises what is raised here.
+        Seeds are in the order of `by_seed`, whose errors are raised here too.
         """
         curves = list(self.by_seed(tag, behavior).values())
         steps = np.unique(np.concatenate([curve.step for curve in curves]))
@@ -66,7 +66,7 @@ class RunMetrics:
         return steps, values
 
     def frame(self) -> DataFrame:
-        """A pandas frame with columns behavior, tag, seed, step, value: a row for each number.
+        """Return a pandas frame with columns behavior, tag, seed, step, value: a row for each number.
 
         Raises ReportError where pandas is not installed.
         """
@@ -77,7 +77,7 @@ class RunMetrics:
         return pandas.DataFrame(list(self._rows()), columns=list(_COLUMNS))
 
     def to_parquet(self, path: str | Path) -> None:
-        """The rows of `frame`, written as a Parquet file: behavior, tag, seed, step int64, value float64.
+        """Write the rows of `frame` as a Parquet file: behavior, tag, seed, step int64, value float64.
 
         Raises ReportError where pyarrow is not installed, or the file cannot be written.
         """
@@ -101,16 +101,16 @@ class RunMetrics:
 
 
 def read_metrics(run: str | Path) -> RunMetrics:
-    """The scalars that a run of jaxrl or ML-Agents wrote for TensorBoard, also of one that is still going on.
+    """Return the scalars that a run of jaxrl or ML-Agents wrote for TensorBoard, also of a run that is going on.
 
         steps, values = jaxrl.read_metrics("results/first").array("Environment/Group Cumulative Reward")
 
     Raises ReportError if there is no such folder, nothing was written yet, or a file is damaged.
     """
-    found = read_run(Path(run))
+    folder = read_run(Path(run))
     curves: dict[str, dict[str, dict[str, Curve]]] = {}
-    for behavior, seeds in found.behaviors.items():
+    for behavior, seeds in folder.behaviors.items():
         for seed, events in seeds.items():
             for tag, curve in sorted(events.curves.items()):
                 curves.setdefault(behavior, {}).setdefault(tag, {})[seed] = curve
-    return RunMetrics(found.name, curves)
+    return RunMetrics(folder.name, curves)

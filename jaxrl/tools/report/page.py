@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: data, style and script stand in it, no address of another file."""
+"""Builds a report as one self-contained HTML page: it holds data, style and script, and loads no other file."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ a run that was resumed: its last session. A compiled loop has environment, actin
 
 
 def source(name: str) -> str:
-    """The text of a style sheet or script beside this file; the live page serves some of them too."""
+    """Return the text of a style sheet or script beside this file; the live page serves some of them too."""
     return (_HERE / name).read_text(encoding="utf-8")
 
 
 def page(experiments: Sequence[Experiment], remarks: Sequence[str], films: str = "") -> str:
-    """The whole page; `films` is a section of it, see `films_html`."""
+    """Return the whole page; `films` is a section of it, see `films_html`."""
     behaviors = tables.behaviors_of(experiments)
     data = {**page_data(experiments), "colors": COLORS}
     title = "Training report: " + ", ".join(behaviors)
@@ -56,7 +56,7 @@ def page(experiments: Sequence[Experiment], remarks: Sequence[str], films: str =
 
 
 def document(title: str, style: str, body: str) -> str:
-    """An HTML document that also fits on a telephone."""
+    """Return an HTML document that also fits on a telephone."""
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{style}</style>'
     head += '<meta name="viewport" content="width=device-width, initial-scale=1">'
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
@@ -72,7 +72,7 @@ def _downloads(data: dict[str, object]) -> str:
 
 
 def _curves(place: int, behavior: str, panels: Sequence[dict[str, object]], empty: Sequence[str]) -> list[str]:
-    """Headings and the places where the script puts its panels; none where there is nothing to draw."""
+    """Return headings and the elements into which the script puts its panels; none where there is nothing to draw."""
     parts = [
         f"<h2>Learning curves: {escape(behavior)}</h2>",
         f"<p>{_CURVES}</p>",
@@ -90,7 +90,7 @@ def _curves(place: int, behavior: str, panels: Sequence[dict[str, object]], empt
 
 
 def _time_bars(experiments: Sequence[Experiment]) -> str:
-    """One bar per run with timers, in shares of its learning phase; empty without any."""
+    """Return one bar per run with timers, in shares of its learning phase; empty without any."""
     known = [(run, spent) for e in experiments for run in e.runs if (spent := time_of(run)) and spent.seconds > 0]
     if not known:
         return ""
@@ -111,7 +111,7 @@ def _bar(run: Run, spent: TimeSpent, shown: Sequence[str]) -> str:
 
 
 def _section(table: Table, note: str = "", empty: str = "") -> str:
-    """Heading, note and table; `empty` instead of a table without rows."""
+    """Return heading, note and table; `empty` instead of a table without rows."""
     lines = [f"<h2>{escape(table.title)}</h2>"]
     if not table.rows:
         return lines[0] + f"\n<p>{escape(empty)}</p>"

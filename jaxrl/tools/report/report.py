@@ -1,4 +1,4 @@
-"""`jaxrl report`: results folders in, one self-contained file out."""
+"""`jaxrl report`: writes one self-contained file about results folders."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ENDINGS = (".html", ".png")
 
 
 def write_report(runs: Sequence[str | Path], out: str | Path, films: Mapping[Path, Film] | None = None) -> list[str]:
-    """Compare the runs in these results folders; write `out` and return what the reader should know about the data.
+    """Compare the runs in these results folders, write `out`, and return remarks on the data for the reader.
 
-    The ending decides: .html has curves, tables, films and the data, .png the figures alone. Runs that differ in
-    nothing but their seeds are one experiment. A folder given twice counts once; that of a sweep stands for its runs.
-    A run without summaries is left out with a remark, beside others that have some.
+    The ending decides: .html has curves, tables, films and the data, .png the figures alone. Runs that differ only in
+    their seeds are one experiment. A folder given twice counts once; a sweep's folder stands for its runs. A run
+    without summaries is left out with a remark if others have some.
     `films`, by folder as given, are shown in place of the last one in a run's videos/.
 
     Raises ReportError: unknown ending, matplotlib missing (.png), a folder missing, no run with summaries, a
@@ -61,7 +61,7 @@ def _with_curves(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
 
 
 def check_out(out: str | Path) -> Path:
-    """`out` as a path. Raises ReportError: unknown ending, a folder, or a .png without matplotlib."""
+    """Return `out` as a path. Raises ReportError: unknown ending, a folder, or a .png without matplotlib."""
     path = Path(out)
     if path.suffix.lower() not in ENDINGS:
         raise ReportError(f"--out {path}: got the ending {path.suffix!r}, expected {' or '.join(ENDINGS)}.")
@@ -73,7 +73,7 @@ def check_out(out: str | Path) -> Path:
 
 
 def remarks_on(experiments: Sequence[Experiment]) -> list[str]:
-    """What limits the comparison: missing files, seeds that ended early, and seeds that are none."""
+    """Return limits of the comparison: missing files, seeds that ended early, and seeds of a population."""
     remarks = []
     for run in [run for e in experiments for run in e.runs]:
         if run.settings is None:

@@ -1,4 +1,4 @@
-"""What a report is about: results folders, the seeds in them, and which of them are one experiment.
+"""Reads the subjects of a report: results folders, the seeds in them, and which of them are one experiment.
 
 <run>/<Behavior>/events.out.tfevents.*            a run of one seed
 <run>/<Behavior>/seed_<n>/events.out.tfevents.*   a run of many seeds
@@ -37,9 +37,9 @@ INCIDENTAL = (
     "record_settings.mlflow",
     "debug",
 )
-"""Settings in which seeds of one experiment may differ: names of places, and how the run was started."""
+"""Settings in which seeds of one experiment may differ: names of places, and the start of the run."""
 
-_NUMBERED = re.compile(r"[-_. ]*(seed)?[-_. ]*\d*$")  # the end of a name that tells seeds apart
+_NUMBERED = re.compile(r"[-_. ]*(seed)?[-_. ]*\d*$")  # the end of a name that distinguishes seeds
 
 
 class NoCurvesError(ReportError):
@@ -55,7 +55,7 @@ class Run(NamedTuple):
     behaviors: dict[str, dict[str, SeedEvents]]  # by behavior, then by seed ("7")
     folder: Path
     without_curves: tuple[str, ...] = ()  # behaviors whose event files hold no summary
-    population: bool = False  # its seeds learned from each other: members, of which none stands alone
+    population: bool = False  # its seeds are members that learned from each other, so they are not independent
 
 
 class Experiment(NamedTuple):
@@ -66,11 +66,11 @@ class Experiment(NamedTuple):
 
     @property
     def population(self) -> bool:
-        """Whether seeds in it are members of a population, which no interval over seeds is true of."""
+        """Seeds in it are members of a population, for which no interval over seeds is valid."""
         return any(run.population for run in self.runs)
 
     def seeds(self, behavior: str) -> list[SeedEvents]:
-        """All seeds of a behavior, over all runs."""
+        """Return all seeds of a behavior, over all runs."""
         return [seed for run in self.runs for seed in run.behaviors.get(behavior, {}).values()]
 
 
@@ -86,21 +86,21 @@ def read_run(path: Path) -> Run:
     settings = read_settings(folder.configuration)
     seed = "?" if settings is None else str(settings.get(SEED, "?"))
     behaviors: dict[str, dict[str, SeedEvents]] = {}
-    found = places(path)
-    for behavior, number, place in found:
+    folders = places(path)
+    for behavior, number, place in folders:
         events = read_folder(place)
         if events.curves:
             behaviors.setdefault(behavior, {})[number or seed] = events
     if not behaviors:
-        kind = ReportError if settings is None and not found else NoCurvesError
+        kind = ReportError if settings is None and not folders else NoCurvesError
         raise kind(f"{path} holds no summaries of training.{_hint(path)}")
-    empty = tuple(dict.fromkeys(behavior for behavior, _, _ in found if behavior not in behaviors))
+    empty = tuple(dict.fromkeys(behavior for behavior, _, _ in folders if behavior not in behaviors))
     population = (path / POPULATION).is_file()
     return Run(path.resolve().name, settings, _timers(folder.timers), behaviors, path, empty, population)
 
 
 class _Timer(BaseModel):
-    """What is read of a timer; the rest is kept as it is."""
+    """Fields of a timer that are read; the rest is kept as it is."""
 
     total: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     children: dict[str, _Timer] = {}
@@ -108,7 +108,7 @@ class _Timer(BaseModel):
 
 
 def _timers(path: Path) -> dict[str, Any] | None:
-    """Those of a run; None: there are none. Raises ArtifactError where they are not what a run writes."""
+    """Return the timers of a run; None: there are none. Raises ArtifactError if no run writes such a file."""
     if not path.exists():
         return None
     written = files.read_json(path)
@@ -122,10 +122,10 @@ def _timers(path: Path) -> dict[str, Any] | None:
 
 
 def group(runs: Sequence[Run]) -> list[Experiment]:
-    """Experiments, in the order of their first run.
+    """Return the experiments, in the order of their first run.
 
-    A run joins those with equal settings unless its seed is among theirs: the same run twice is no second seed, but
-    perhaps another version of the program. A run without configuration.yaml stays alone.
+    A run joins those with equal settings unless its seed is among theirs: a repeated run is no second seed, but perhaps
+    one of another version of the program. A run without configuration.yaml stays alone.
     """
     groups: list[list[Run]] = []
     for run in runs:
@@ -145,15 +145,15 @@ def group(runs: Sequence[Run]) -> list[Experiment]:
 
 
 def places(run: Path) -> list[tuple[str, str, Path]]:
-    """(behavior, seed or "" for the run's, folder) of all event files, in natural order."""
-    found = {(path.parent.name, "", path.parent) for path in run.glob(f"*/{EVENTS}")}
+    """Return (behavior, seed or "" for the run's, folder) of all event files, in natural order."""
+    event_places = {(path.parent.name, "", path.parent) for path in run.glob(f"*/{EVENTS}")}
     many = {path.parent for path in run.glob(f"*/seed_*/{EVENTS}")}
-    found |= {(folder.parent.name, folder.name.removeprefix("seed_"), folder) for folder in many}
-    return sorted(found, key=lambda place: (place[0], len(place[1]), place[1]))
+    event_places |= {(folder.parent.name, folder.name.removeprefix("seed_"), folder) for folder in many}
+    return sorted(event_places, key=lambda place: (place[0], len(place[1]), place[1]))
 
 
 def read_settings(path: Path) -> dict[str, Any] | None:
-    """A configuration.yaml with dotted keys; None if there is none. Raises ReportError if it cannot be read."""
+    """Return a configuration.yaml with dotted keys; None if there is none. Raises ReportError if it cannot be read."""
     if not path.exists():
         return None
     try:
@@ -185,7 +185,7 @@ def _belongs(run: Run, members: list[Run]) -> bool:
 
 
 def _label(runs: list[Run]) -> str:
-    """The run's name; of several what is left of their names without numbers (poca-1, poca-2: "poca")."""
+    """Return the run's name; for several runs their common name without numbers (poca-1, poca-2: "poca")."""
     names = [run.name for run in runs]
     stems = {_NUMBERED.sub("", name) for name in names}
     if len(names) > 1 and len(stems) == 1 and stems != {""}:

@@ -1,4 +1,4 @@
-"""Statistics over seeds, after Agarwal et al. 2021, "Deep RL at the Edge of the Statistical Precipice".
+"""Computes statistics over seeds, after Agarwal et al. 2021, "Deep RL at the Edge of the Statistical Precipice".
 
 Intervals are 95 % percentile bootstrap intervals from scipy with fixed random numbers: the same runs give the same
 report. rliable (1.2.0), the library of that paper, was tried: its dependency arch (7.2.0) fails to import beside pandas
@@ -21,9 +21,9 @@ CONFIDENCE = 0.95
 TRIMMED = 0.25
 """Share of the scores that the interquartile mean leaves out at each end."""
 TIE = 1e-5
-"""Scores that differ by no larger share are equal: at a ceiling float32 sums of the same rewards differ by as much."""
+"""Relative difference below which scores are equal: at a ceiling, float32 sums of equal rewards differ as much."""
 POINTS = 400
-"""Most points of a curve: a figure shows no more."""
+"""Largest number of points of a curve: a figure shows no more."""
 _RESAMPLES, _CURVE_RESAMPLES, _BATCH = 5000, 1000, 250
 
 
@@ -45,7 +45,7 @@ class Band(NamedTuple):
 
 
 def band(curves: Sequence[Curve], *, independent: bool = True) -> Band:
-    """Mean over S curves on the steps that all of them cover, with a bootstrap interval over seeds if `independent`."""
+    """Return the mean over S curves on the steps that all cover, with a bootstrap interval if `independent`."""
     steps, values = on_common_steps(curves, POINTS)
     mean, low, high = values.mean(0), np.full(len(steps), np.nan), np.full(len(steps), np.nan)
     known = np.isfinite(values).all(0)
@@ -55,7 +55,7 @@ def band(curves: Sequence[Curve], *, independent: bool = True) -> Band:
 
 
 def on_common_steps(curves: Sequence[Curve], most: int) -> tuple[np.ndarray, np.ndarray]:
-    """At most so many steps [K] that all S curves cover, and their values there [S, K].
+    """Return at most so many steps [K] that all S curves cover, and their values there [S, K].
 
     Values between a curve's points are interpolated. Curves that share no step are drawn over all steps of the
     longest one, each held at its border value.
@@ -70,7 +70,7 @@ def on_common_steps(curves: Sequence[Curve], most: int) -> tuple[np.ndarray, np.
 
 
 def area_under_curve(curve: Curve, first: float, last: float) -> float:
-    """∫ value d step / (last - first) by trapezoids: the mean over training, in the unit of the value.
+    """Return ∫ value d step / (last - first) by trapezoids: the mean over training, in the unit of the value.
 
     Outside the curve's own points its border value holds; NaN when the range is empty.
     """
@@ -83,12 +83,12 @@ def area_under_curve(curve: Curve, first: float, last: float) -> float:
 
 
 def mean(scores: Sequence[float]) -> Estimate:
-    """Mean of S scores."""
+    """Return the mean of S scores."""
     return _estimate([np.asarray(scores)], np.mean)
 
 
 def interquartile_mean(strata: Sequence[Sequence[float]]) -> Estimate:
-    """Mean of the middle half of all scores, S of each stratum; the bootstrap draws seeds within each stratum."""
+    """Return the mean of the middle half of all scores, S of each stratum; seeds are resampled within each stratum."""
 
     def pooled(*samples: np.ndarray, axis: int) -> np.ndarray:
         return stats.trim_mean(np.concatenate(samples, axis=axis), TRIMMED, axis=axis)
@@ -97,7 +97,7 @@ def interquartile_mean(strata: Sequence[Sequence[float]]) -> Estimate:
 
 
 def probability_of_improvement(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> Estimate:
-    """P(X > Y) + 0.5 P(X = Y) for a random seed of X and one of Y, the Mann-Whitney U over its maximum.
+    """Return P(X > Y) + 0.5 P(X = Y) for a random seed of X and one of Y, the Mann-Whitney U over its maximum.
 
     x and y hold one list of scores per stratum; the result is the mean over strata. 0.5: no difference.
     """
@@ -110,7 +110,7 @@ def probability_of_improvement(x: Sequence[Sequence[float]], y: Sequence[Sequenc
 
 
 def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """[..., S] and [..., S'] to [...]: the share of pairs that a wins, ties (see TIE) counting one half."""
+    """Compare [..., S] with [..., S']: the share of pairs [...] that a wins, ties (see TIE) counting one half."""
     a, b = a[..., :, None], b[..., None, :]
     difference = np.where(np.abs(a - b) <= TIE * np.maximum(np.abs(a), np.abs(b)), 0.0, a - b)
     return (0.5 + 0.5 * np.sign(difference)).mean((-2, -1))
@@ -127,8 +127,8 @@ def _estimate(samples: list[np.ndarray], statistic: Callable[..., Any]) -> Estim
 
 
 def _interval(samples: tuple[np.ndarray, ...], statistic: Callable[..., Any], resamples: int) -> tuple[Any, Any]:
-    """Bounds over axis 0 of samples [S, K]; each sample is drawn from on its own."""
-    found = stats.bootstrap(
+    """Return bounds over axis 0 of samples [S, K]; each sample is resampled on its own."""
+    result = stats.bootstrap(
         samples,
         statistic,
         axis=0,
@@ -139,4 +139,4 @@ def _interval(samples: tuple[np.ndarray, ...], statistic: Callable[..., Any], re
         method="percentile",
         rng=np.random.default_rng(0),
     )
-    return found.confidence_interval.low, found.confidence_interval.high
+    return result.confidence_interval.low, result.confidence_interval.high

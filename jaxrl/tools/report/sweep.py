@@ -1,4 +1,4 @@
-"""The results of a sweep: a table, and `sweep.json` beside its runs."""
+"""Writes the results of a sweep: a table, and `sweep.json` beside its runs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from jaxrl.tools.report.tables import tells
 
 FILE = "sweep.json"
 OfSeeds = Mapping[str, Mapping[str, SeedEvents]]
-"""By number of a seed what its behaviors have shown, by name."""
+"""Events of behaviors by name, by number of the seed."""
 
 
 class Result(NamedTuple):
-    """What one point has reached."""
+    """Scores of one sweep point."""
 
     point: Point
     runs: list[str]  # names of their folders
@@ -34,27 +34,26 @@ class Result(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Over the seeds; NaN where there are none."""
+        """Mean score over the seeds; NaN where there are none."""
         return float(np.mean([*self.scores.values()])) if self.scores else float("nan")
 
 
 def write_results(folder: Path, points: Sequence[tuple[Point, Sequence[str]]]) -> list[str]:
     """Read the runs of a sweep, write `sweep.json`, and return a table, best first, as lines of text.
 
-    `points` are given with the names of their runs. A score is the report's: the mean of the last summaries of a seed,
-    of the group reward where all points have one, and over its behaviors. Raises ArtifactError if the file cannot be
-    written.
+    `points` come with the names of their runs. A score is the report's: the mean of the last summaries of a seed, of
+    the group reward where all points have one, and over its behaviors. Raises ArtifactError if writing fails.
     """
     seeds = [seeds_of(folder / name for name in names) for _, names in points]
     tag, judged = curves_of(seeds)
-    results = [_result(*of) for of in zip(points, seeds, judged, strict=True)]
+    results = [_result(*columns) for columns in zip(points, seeds, judged, strict=True)]
     results.sort(key=lambda result: -np.inf if np.isnan(result.mean) else result.mean, reverse=True)
     write_text(folder / FILE, _document(results, tag))
     return _table(results, tag, folder)
 
 
 def expanded(folder: Path) -> list[Path]:
-    """The runs of a sweep's folder, in the order of its points; any other folder itself. Raises ReportError."""
+    """Return the runs of a sweep's folder, in the order of its points; any other folder itself. Raises ReportError."""
     path = folder / FILE
     if not path.is_file():
         return [folder]
@@ -70,41 +69,41 @@ def expanded(folder: Path) -> list[Path]:
 
 
 def seeds_of(folders: Iterable[Path]) -> OfSeeds:
-    """The seeds in some runs' folders; none of a run that has not come as far as its first summary."""
+    """Return the seeds in some runs' folders; none of a run without a summary yet."""
     seeds: dict[str, dict[str, SeedEvents]] = {}
     for folder in folders:
         with contextlib.suppress(ReportError):
-            for name, found in read_run(folder).behaviors.items():
-                for number, events in found.items():
+            for name, by_seed in read_run(folder).behaviors.items():
+                for number, events in by_seed.items():
                     seeds.setdefault(number, {})[name] = events
     return seeds
 
 
 def curves_of(points: Sequence[OfSeeds]) -> tuple[str, list[dict[str, list[Curve]]]]:
-    """The statistic by which seeds are compared, and of each point by seed its curves, one of each behavior.
+    """Return the statistic by which seeds are compared, and for each point its curves by seed, one of each behavior.
 
-    A seed that has none of some behavior yet is left out.
+    A seed without curves of some behavior is left out.
     """
-    every = [of for seeds in points for of in seeds.values()]
-    names = dict.fromkeys(name for of in every for name in of)
-    chosen = {name: score_of(of[name] for of in every if name in of) for name in names}
+    every = [seed for seeds in points for seed in seeds.values()]
+    names = dict.fromkeys(name for seed in every for name in seed)
+    chosen = {name: score_of(seed[name] for seed in every if name in seed) for name in names}
 
     def curves(of: Mapping[str, SeedEvents]) -> list[Curve]:
         return [of[name].curves[tag] for name, tag in chosen.items() if name in of and tag in of[name].curves]
 
-    found = [{number: curves(of) for number, of in seeds.items()} for seeds in points]
-    told = " and ".join(dict.fromkeys(chosen.values())) or tags.CUMULATIVE_REWARD
-    told += f", mean over {', '.join(chosen)}" if len(chosen) > 1 else ""
-    return told, [{number: of for number, of in seeds.items() if len(of) == len(chosen)} for seeds in found]
+    charts = [{number: curves(of) for number, of in seeds.items()} for seeds in points]
+    text = " and ".join(dict.fromkeys(chosen.values())) or tags.CUMULATIVE_REWARD
+    text += f", mean over {', '.join(chosen)}" if len(chosen) > 1 else ""
+    return text, [{number: lines for number, lines in seeds.items() if len(lines) == len(chosen)} for seeds in charts]
 
 
 def worth(curves: Iterable[Curve]) -> float:
-    """What a seed is worth, by the curves of its behaviors."""
+    """Return the score of a seed, from the curves of its behaviors."""
     return float(np.mean([final_score(curve) for curve in curves]))
 
 
 def score_of(seeds: Iterable[SeedEvents]) -> str:
-    """The statistic by which seeds are compared: the group reward where all have one, and any has earned it."""
+    """Return the statistic that compares seeds: the group reward where all have one, and any has earned it."""
     curves = [seed.curves.get(tags.GROUP_CUMULATIVE_REWARD) for seed in seeds]
     known = [curve for curve in curves if curve is not None]
     grouped = len(known) == len(curves) and tells(tags.GROUP_CUMULATIVE_REWARD, [known])

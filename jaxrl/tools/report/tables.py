@@ -1,4 +1,4 @@
-"""The tables of a report, as text."""
+"""Builds the tables of a report, as text."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class Table(NamedTuple):
 
 
 def behaviors_of(experiments: Sequence[Experiment]) -> list[str]:
-    """All behaviors, in order of appearance."""
+    """Return all behaviors, in order of appearance."""
     return list(dict.fromkeys(name for e in experiments for run in e.runs for name in run.behaviors))
 
 
 def curves_of(experiments: Sequence[Experiment], behavior: str, tag: str) -> dict[str, list[Curve]]:
-    """Curves of a tag by experiment: those of all seeds that have it; experiments without any are left out."""
-    found = {e.label: [s.curves[tag] for s in e.seeds(behavior) if tag in s.curves] for e in experiments}
-    return {label: curves for label, curves in found.items() if curves}
+    """Return curves of a tag by experiment: those of all seeds that have it; experiments without any are left out."""
+    by_label = {e.label: [s.curves[tag] for s in e.seeds(behavior) if tag in s.curves] for e in experiments}
+    return {label: curves for label, curves in by_label.items() if curves}
 
 
 def experiments_table(experiments: Sequence[Experiment]) -> Table:
-    """Which runs and seeds each experiment has, how far they went, and the program that made them."""
+    """Return the table of runs and seeds of each experiment, their last steps, and the program that made them."""
     rows = []
     for e in experiments:
         names = ", ".join(run.name for run in e.runs)
@@ -51,24 +51,24 @@ def experiments_table(experiments: Sequence[Experiment]) -> Table:
         steps = sorted({s.last_step for behavior in behaviors_of([e]) for s in e.seeds(behavior)})
         reach = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
         metadata = [(run.timers or {}).get("metadata", {}) for run in e.runs]
-        programs = dict.fromkeys(_program(found) for found in metadata)
+        programs = dict.fromkeys(_program(entry) for entry in metadata)
         rows.append((e.label, names, f"{len(seeds)}{listed}", reach, "; ".join(programs)))
     return Table("Experiments", ("experiment", "runs", "seeds", "last step", "program"), rows)
 
 
 def final_table(experiments: Sequence[Experiment], behavior: str) -> Table:
-    """Final score of each experiment (mean, interquartile mean) and area under the curve, with intervals.
+    """Return final scores of each experiment (mean, interquartile mean) and area under the curve, with intervals.
 
-    Members of a population have none: they learned from each other.
+    Members of a population have no intervals: they learned from each other.
     """
     rows, populations = [], {e.label for e in experiments if e.population}
     for tag in SCORES:
-        found = curves_of(experiments, behavior, tag)
-        if not tells(tag, found.values()):
+        by_label = curves_of(experiments, behavior, tag)
+        if not tells(tag, by_label.values()):
             continue
-        every = [curve for curves in found.values() for curve in curves]
+        every = [curve for curves in by_label.values() for curve in curves]
         last = min(curve.step[-1] for curve in every)
-        for label, curves in found.items():
+        for label, curves in by_label.items():
             scores = [final_score(curve) for curve in curves]
             areas = [statistics.area_under_curve(curve, 0.0, float(last)) for curve in curves]
             estimates = [statistics.mean(scores), statistics.interquartile_mean([scores]), statistics.mean(areas)]
@@ -80,7 +80,7 @@ def final_table(experiments: Sequence[Experiment], behavior: str) -> Table:
 
 
 def improvement_table(experiments: Sequence[Experiment], behaviors: Sequence[str]) -> Table:
-    """P(row's experiment beats the column's), over `behaviors` as strata, on the first score that both have in all."""
+    """Return P(row's experiment beats the column's), over `behaviors` as strata, by the first score that all have."""
     labels = [e.label for e in experiments]
     rows = []
     for x in experiments:
@@ -91,45 +91,45 @@ def improvement_table(experiments: Sequence[Experiment], behaviors: Sequence[str
 
 
 def tells(tag: str, curves: Iterable[Sequence[Curve]]) -> bool:
-    """Whether scores of this tag say anything: group rewards do where a team has ever earned one."""
+    """Return whether scores of this tag are meaningful: group rewards are where a team has ever earned one."""
     every = [curve for of_experiment in curves for curve in of_experiment]
     return bool(every) and (tag != tags.GROUP_CUMULATIVE_REWARD or any(curve.value.any() for curve in every))
 
 
 def time_table(experiments: Sequence[Experiment]) -> Table:
-    """Speed of each run, and where its time went in seconds and as a share of the learning phase."""
+    """Return the speed of each run, and its time by phase, in seconds and as a share of the learning phase."""
     spent = [(run.name, time_of(run)) for e in experiments for run in e.runs]
-    shown = [phase for phase in [*PHASES, "other"] if any(found and found.phases[phase] for _, found in spent)]
+    shown = [phase for phase in [*PHASES, "other"] if any(split and split.phases[phase] for _, split in spent)]
     rows = []
-    for name, found in spent:
-        if found is None:
+    for name, split in spent:
+        if split is None:
             rows.append((name, *[MISSING] * (len(shown) + 2)))
             continue
-        shares = [f"{s:,.1f} s ({s / found.seconds:.0%})" if s else MISSING for s in map(found.phases.get, shown)]
-        rows.append((name, number(found.steps_per_second), f"{found.seconds:,.1f} s", *shares))
+        shares = [f"{s:,.1f} s ({s / split.seconds:.0%})" if s else MISSING for s in map(split.phases.get, shown)]
+        rows.append((name, number(split.steps_per_second), f"{split.seconds:,.1f} s", *shares))
     return Table("Throughput and time", ("run", "steps/s", "learning", *shown), rows)
 
 
 def settings_table(experiments: Sequence[Experiment]) -> Table:
-    """Settings in which the experiments differ, one row each."""
-    found = [e.runs[0].settings for e in experiments]
-    known = [settings for settings in found if settings is not None]
+    """Return settings in which the experiments differ, one row each."""
+    settings_of = [e.runs[0].settings for e in experiments]
+    known = [settings for settings in settings_of if settings is not None]
     keys = [key for key in dict.fromkeys(key for settings in known for key in settings) if key not in INCIDENTAL]
     rows = []
     for key in keys:
-        values = [MISSING if settings is None else _setting(settings, key) for settings in found]
+        values = [MISSING if settings is None else _setting(settings, key) for settings in settings_of]
         if len({_setting(settings, key) for settings in known}) > 1:
             rows.append((key, *values))
     return Table("Settings that differ", ("setting", *(e.label for e in experiments)), rows)
 
 
 def short(tag: str) -> str:
-    """A tag without its folder: "Losses/Value Loss" is "Value Loss"."""
+    """Return a tag without its folder: "Losses/Value Loss" is "Value Loss"."""
     return tag.rpartition("/")[2]
 
 
 def titles(found: Collection[str]) -> dict[str, str]:
-    """By tag what stands above its panel: `short`, with the folder where two would be the same."""
+    """Return the heading of each tag's panel: `short`, with the folder where two would be equal."""
     names = [short(tag) for tag in found]
     return {
         tag: name if names.count(name) == 1 else f"{name} ({tag.rpartition('/')[0]})"
@@ -138,14 +138,14 @@ def titles(found: Collection[str]) -> dict[str, str]:
 
 
 def number(value: float) -> str:
-    """Four digits, thousands with a comma, a dash for NaN."""
+    """Return four digits, thousands with a comma, a dash for NaN."""
     if not np.isfinite(value):
         return MISSING
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def estimate_text(estimate: Estimate) -> str:
-    """value [low, high]; the interval is left out where there is none."""
+    """Return "value [low, high]"; the interval is left out where there is none."""
     if not np.isfinite(estimate.low):
         return number(estimate.value)
     return f"{number(estimate.value)} [{number(estimate.low)}, {number(estimate.high)}]"
@@ -154,16 +154,16 @@ def estimate_text(estimate: Estimate) -> str:
 def _improvement(x: Experiment, y: Experiment, behaviors: Sequence[str]) -> Estimate:
     for tag in SCORES:
         curves = [[curves_of([e], behavior, tag).get(e.label, []) for behavior in behaviors] for e in (x, y)]
-        every = [found for side in curves for found in side]
+        every = [group for side in curves for group in side]
         if all(every) and tells(tag, every):
-            scores = [[[final_score(c) for c in found] for found in side] for side in curves]
-            found = statistics.probability_of_improvement(scores[0], scores[1])
-            return _bare(found) if x.population or y.population else found
+            scores = [[[final_score(c) for c in group] for group in side] for side in curves]
+            estimate = statistics.probability_of_improvement(scores[0], scores[1])
+            return _bare(estimate) if x.population or y.population else estimate
     return Estimate(np.nan, np.nan, np.nan)
 
 
 def _bare(estimate: Estimate) -> Estimate:
-    """Without its interval."""
+    """Return the estimate without its interval."""
     return estimate._replace(low=np.nan, high=np.nan)
 
 
@@ -181,12 +181,12 @@ class TimeSpent(NamedTuple):
     """The learning phase of a run's last session."""
 
     seconds: float  # wall time
-    phases: dict[str, float]  # seconds by phase, with "other" for what no timer of PHASES covers
+    phases: dict[str, float]  # seconds by phase, with "other" for time that no timer of PHASES covers
     steps_per_second: float  # agent steps of all behaviors and seeds; NaN when no time passed
 
 
 def time_of(run: Run) -> TimeSpent | None:
-    """None without timers.json of its last session, which has none until it ends, or with one without learning phase.
+    """Return the time of a run's last session; None without timers.json of it (until it ends), or learning phase in it.
 
     ML-Agents nests the timers (it acts inside env_step); the inner one's time is taken off the outer one's, so that
     the phases add up to the whole. Parallel timers, which ran at the same time in other processes, do not count.
@@ -204,7 +204,7 @@ def time_of(run: Run) -> TimeSpent | None:
 
 
 def _ended(run: Run) -> float:
-    """Until when timers.json tells, in seconds since the epoch, to the second; always where it does not say."""
+    """Return the end of the session in timers.json, seconds since the epoch, rounded up; infinity if it is missing."""
     try:
         return float((run.timers or {})["metadata"]["end_time_seconds"]) + 1.0
     except (KeyError, TypeError, ValueError):
@@ -215,12 +215,12 @@ def _find(tree: dict[str, Any], name: str) -> dict[str, Any] | None:
     children = tree.get("children", {})
     if name in children:
         return children[name]
-    found = (_find(child, name) for child in children.values())
-    return next((node for node in found if node is not None), None)
+    nodes = (_find(child, name) for child in children.values())
+    return next((node for node in nodes if node is not None), None)
 
 
 def _add(node: dict[str, Any], phase: str, names: dict[str, str], phases: dict[str, float]) -> None:
-    """Add the time of `node` itself to `phase`, that of its children to theirs."""
+    """Add the time of `node` itself to `phase`, and that of its children to their phases."""
     serial = {name: child for name, child in node.get("children", {}).items() if not child.get("is_parallel")}
     phases[phase] += max(0.0, node["total"] - sum(child["total"] for child in serial.values()))
     for name, child in serial.items():

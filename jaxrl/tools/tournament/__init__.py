@@ -1,1 +1,1 @@
-"""`jaxrl tournament`: policies of runs play against each other."""
+"""`jaxrl tournament`: lets policies of runs play against each other."""

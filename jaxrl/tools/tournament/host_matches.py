@@ -1,4 +1,4 @@
-"""Games between two players in an environment of PettingZoo or RLlib, which is stepped in this process.
+"""Plays games between two players in an environment of PettingZoo or RLlib, which is stepped in this process.
 
 Every start is played twice, with exchanged sides, as `matches` does in JAX.
 """
@@ -29,7 +29,7 @@ from jaxrl.training.trained_policy import Trained
 from jaxrl.types import EnvMessage, JaxrlError
 
 _COPIES = 16
-"""Games that are played side by side, at most."""
+"""Largest number of games that are played side by side."""
 
 
 class HostEntry(Entry):
@@ -41,12 +41,12 @@ class HostEntry(Entry):
 
 
 class HostTable:
-    """Where matches are played; arguments as of `matches.Table`.
+    """Plays matches; arguments as of `matches.Table`.
 
     Args:
-      run: whose `env_args` the environment is made with, and whose names its behaviors have; None: nobody's.
+      run: its `env_args` make the environment, and its behaviors name those here; None: no run.
 
-    Raises JaxrlError where the environment cannot be made, or has not two sides.
+    Raises JaxrlError if the environment cannot be made, or does not have two sides.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class HostTable:
         return Match(counted(on_first), counted(np.where(on_second == -CUT, CUT, on_second)))
 
     def _games_of(self, players: tuple[Player, Player], games: int) -> np.ndarray:
-        """Return the results of games as who plays on the first side sees them, int [games]; CUT: had no end."""
+        """Return the results of games from the first side's view, int [games]; CUT: the game had no end."""
         copies = min(games, _COPIES)
         if not copies:
             return np.zeros(0, int)
@@ -119,7 +119,7 @@ class HostTable:
     def _invite(
         self, actors: dict[str, player.Player], message: EnvMessage, players: tuple[Player, Player], seed: int
     ) -> None:
-        """Let somebody play each behavior id of a message."""
+        """Give each behavior id of a message a player."""
         if message.faults:
             raise EnvironmentFailure(message.faults[0].why)
         for behavior_id in message.steps:
@@ -143,7 +143,7 @@ class HostTable:
 
 
 class _Game:
-    """One copy, which it passes everything on to; notes when the game of all its agents is over."""
+    """One copy, which notes when the game of all its agents is over."""
 
     def __init__(self, area: Area) -> None:
         self.over = False
@@ -153,7 +153,7 @@ class _Game:
         self.reset, self._area = area.reset, area
 
     def step(self, actions: Mapping[Any, Any]) -> AreaOutcome:
-        """One step."""
+        """Step the copy."""
         outcome = self._area.step(actions)
         self.over |= outcome.over
         return outcome

@@ -1,7 +1,7 @@
-"""Games between two players in a JAX environment, as one compiled program: the first episode of each of N areas.
+"""Plays games between two players in a JAX environment, as one compiled program: the first episode of N areas.
 
-A player decides for all members of its side, by behavior. Every start is played twice, with exchanged sides, so that a
-field or a start that favours one side favours nobody.
+A player decides for all members of its side, by behavior. Every start is played twice, with exchanged sides, so that
+no player profits from a field or a start that favours one side.
 """
 
 from __future__ import annotations
@@ -23,61 +23,61 @@ from jaxrl.training.acting import Act, by_team, first_moment, next_moment
 from jaxrl.types import JaxrlError
 
 CUT = 2
-"""The result of a game that has not ended in time."""
+"""Result of a game that did not end in time."""
 
 
 class Player(NamedTuple):
-    """Somebody who plays. With the `act` of another one, and policies of the same shapes, nothing is compiled anew."""
+    """A player. Nothing is compiled anew if its `act` is that of another one, with policies of equal shapes."""
 
     name: str
     roles: Mapping[str, Role]  # by behavior
 
 
 class Record(NamedTuple):
-    """What came of games of one player against another."""
+    """Results of games of one player against another."""
 
     won: int
     drawn: int
     lost: int
-    cut: int = 0  # of those drawn: had not ended in time
+    cut: int = 0  # drawn games that did not end in time
 
     @property
     def share(self) -> float:
-        """Won games among those that somebody has won; NaN where there are none."""
+        """Share of won games among the decided ones; NaN where there are none."""
         decided = self.won + self.lost
         return self.won / decided if decided else float("nan")
 
     def turned(self) -> Record:
-        """As the other one sees it."""
+        """Return the record from the other player's view."""
         return self._replace(won=self.lost, lost=self.won)
 
     def plus(self, other: Record) -> Record:
-        """Both together."""
+        """Return the sum of both records."""
         return Record(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class Match(NamedTuple):
-    """All games of two players, as the first of them sees them."""
+    """All games of two players, from the first player's view."""
 
-    on_first_side: Record  # of the games in which it has side 0
+    on_first_side: Record  # games in which it has side 0
     on_second_side: Record
 
     @property
     def total(self) -> Record:
-        """On either side."""
+        """Record on either side."""
         return self.on_first_side.plus(self.on_second_side)
 
 
 class Table:
-    """Where matches are played.
+    """Plays matches.
 
     Args:
       games: of a match; half of them with exchanged sides.
       longest: decisions after which a game without an end is a draw.
       seed: the same starts for all matches.
-      returns: whether the returns of a game are compared, not what its last step pays.
+      returns: compare the returns of a game, not the rewards of its last step.
 
-    Raises JaxrlError where the environment has not two sides: two teams of one behavior, or two behaviors of one.
+    Raises JaxrlError unless the environment has two sides: two teams of one behavior, or two behaviors of one.
     """
 
     def __init__(self, env: JaxEnv | JaxScene, *, games: int, longest: int, seed: int, returns: bool = False) -> None:
@@ -89,14 +89,14 @@ class Table:
         self._program = jax.jit(partial(_results, scene, sides, longest, returns), static_argnums=0)
 
     def play(self, first: Player, second: Player) -> Match:
-        """A match."""
+        """Play a match."""
         names = list(first.roles)
-        acts = tuple(tuple((name, of.roles[name].act) for name in names) for of in (first, second))
+        acts = tuple(tuple((name, player.roles[name].act) for name in names) for player in (first, second))
         policies, memories = (
-            {name: tuple(of.roles[name][field] for of in (first, second)) for name in names} for field in (1, 2)
+            {name: tuple(player.roles[name][field] for player in (first, second)) for name in names} for field in (1, 2)
         )
-        came = self._program(acts, policies, memories, self._keys, jnp.asarray(self._turned), self._values)
-        results = np.asarray(came)
+        outcomes = self._program(acts, policies, memories, self._keys, jnp.asarray(self._turned), self._values)
+        results = np.asarray(outcomes)
         sides = (results[self._turned == turned] for turned in (False, True))
         return Match(*map(counted, sides))
 
@@ -108,8 +108,7 @@ def counted(results: np.ndarray) -> Record:
 
 
 def _sides_of(scene: JaxScene) -> dict[str, np.ndarray]:
-    """By behavior for each of its members the side that it plays on, 0 or 1. Raises JaxrlError unless there are
-    two."""
+    """Return the side, 0 or 1, of each member by behavior. Raises JaxrlError unless there are two sides."""
     teams = [(part.name, part.members) for part in scene.parts for _ in range(part.teams)]
     if len(teams) != 2:
         raise JaxrlError(
@@ -134,10 +133,10 @@ def _results(
     turned: Array,
     values: Any,
 ) -> Array:
-    """int32 [N], 1 where the first player has won, -1 where the second, 0 where nobody has, CUT where nothing ended.
+    """Return int32 [N]: 1 if the first player won, -1 if the second, 0 if neither, CUT if the game did not end.
 
-    The result is what self-play rates: whom the last step pays more, of those who end for good, own and group reward
-    together; with `returns` whom the whole game has paid more.
+    The result is what self-play rates: the side with more reward in the last step, own and group rewards together, from
+    members that end for good; with `returns` the side with more reward in the whole game.
     """
     decide = {name: (one, dict(acts[1])[name]) for name, one in acts[0]}
 
@@ -148,7 +147,7 @@ def _results(
     def step(number: Array, key: Array, swap: Array, playing: Any) -> tuple[Any, Array, Array]:
         state, moments, earned, remembered = playing
         keys = jax.random.split(jax.random.fold_in(key, number + 1), 1 + len(decide))
-        player = {name: jnp.asarray(side) ^ swap for name, side in sides.items()}  # [A], who decides for a member
+        player = {name: jnp.asarray(side) ^ swap for name, side in sides.items()}  # [A], of each member
         sent, after = {}, {}
         for (name, both), own in zip(decide.items(), keys[1:], strict=True):
             act = by_team(both, player[name])

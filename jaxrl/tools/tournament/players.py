@@ -1,4 +1,4 @@
-"""Who plays: words of the command line, as players of an environment.
+"""Reads the words of the command line as players of an environment.
 
 RUN             the newest policy of a results folder, or zoo:NAME
 RUN@STEP        that of one of its checkpoints
@@ -42,24 +42,24 @@ from jaxrl.types import JaxrlError
 
 RANDOM, POOL, CHECKPOINTS = "random", "pool", "checkpoints"
 EARLIER = "earlier"
-"""The pool, or the checkpoints where there is none."""
+"""The pool, or the checkpoints where there is no pool."""
 _ROWS, _SAVES, _RATING = "rivals/pool/", "rivals/saves", "rivals/rating"
 
 
 class Word(NamedTuple):
-    """A word of the command line: `which` of the policies of a `run`, or somebody without a run."""
+    """A word of the command line: `which` of the policies of a `run`, or a player without a run."""
 
     text: str
     run: Path | None = None  # a results folder
     which: str = ""  # "", a step, POOL, CHECKPOINTS or EARLIER
-    label: str = ""  # of the run, by which its players are called
+    label: str = ""  # of the run, the first part of its players' names
     model: Path | None = None  # an ONNX file
 
 
 def read(texts: Sequence[str]) -> list[Word]:
-    """The words of a command line; a run alone stands for its earlier policies.
+    """Return the words of a command line; a run alone stands for its earlier policies.
 
-    Raises JaxrlError for a policy that the zoo has not.
+    Raises JaxrlError for a policy that is not in the zoo.
     """
     words = [_read(text) for text in texts]
     names = [run.resolve().name for run in {word.run for word in words if word.run is not None}]
@@ -85,19 +85,19 @@ def _read(text: str) -> Word:
 
 
 class Earlier(NamedTuple):
-    """A policy as it was."""
+    """An earlier policy of a run."""
 
     name: str  # within its run
     policy: PolicyState
 
 
 class Entry:
-    """Makes players of words; players of equal settings share what is compiled.
+    """Makes players of words; players of equal settings share compiled programs.
 
     Args:
       parts: behaviors of the environment.
       where: its address, for messages.
-      most: of the earlier policies of a run, evenly spread; its newest is always there.
+      most: number of a run's earlier policies, evenly spread; its newest is always there.
       deterministic: the mean or most likely action instead of a sample.
     """
 
@@ -107,7 +107,7 @@ class Entry:
         self._acts: dict[str, Act] = {}  # by settings
 
     def players(self, word: Word) -> list[Player]:
-        """Oldest first.
+        """Return the players of a word, oldest first.
 
         Raises JaxrlError for a run with other observations or actions than the environment, and for a run, checkpoint
         or function that cannot be used.
@@ -118,12 +118,12 @@ class Entry:
             return [self._of_model(word.model)]
         if word.text == RANDOM:
             return [Player(RANDOM, {part.name: Role(self._random(part), None, ()) for part in self._parts})]
-        found = own_code.load(word.text, where="tournament: ")
+        function = own_code.load(word.text, where="tournament: ")
         name = word.text.rpartition(":")[2]
-        return [Player(name, {part.name: self._scripted(part, word, found) for part in self._parts})]
+        return [Player(name, {part.name: self._scripted(part, word, function) for part in self._parts})]
 
     def _of_model(self, model: Path) -> Player:
-        """Raises JaxrlError where there are several behaviors to play."""
+        """Return the player of a model. Raises JaxrlError where there are several behaviors to play."""
         part, *others = self._parts
         if others:
             names = ", ".join(part.name for part in self._parts)
@@ -137,14 +137,14 @@ class Entry:
     def _of_run(self, word: Word, run: Path) -> list[Player]:
         step = int(word.which) if word.which.isdecimal() else None
         newest = {part.name: self._newest(part, run, step) for part in self._parts}
-        last = self._player(word.label, newest, {name: of.policy for name, of in newest.items()})
+        last = self._player(word.label, newest, {name: trained.policy for name, trained in newest.items()})
         if word.which not in (POOL, CHECKPOINTS, EARLIER):
             return [last if step is None else last._replace(name=f"{word.label}@{step}")]
-        found = {name: self._earlier(word, run, of) for name, of in newest.items()}
-        count = min(map(len, found.values()))  # behaviors save at other steps: they are matched from the newest on
+        pools = {name: self._earlier(word, run, trained) for name, trained in newest.items()}
+        count = min(map(len, pools.values()))  # behaviors save at other steps: they are matched from the newest on
         players = []
-        for together in zip(*(of[len(of) - count :] for of in found.values()), strict=True):
-            policies = {name: one.policy for name, one in zip(found, together, strict=True)}
+        for together in zip(*(policies[len(policies) - count :] for policies in pools.values()), strict=True):
+            policies = {name: saved.policy for name, saved in zip(pools, together, strict=True)}
             players.append(self._player(f"{word.label}@{together[0].name}", newest, policies))
         return [*spread(players, self._most), last]
 
@@ -161,7 +161,7 @@ class Entry:
         return Player(name, {part.name: self._role(part, of[part.name], policies[part.name]) for part in self._parts})
 
     def _newest(self, part: Sizes, run: Path, step: int | None) -> Trained:
-        """Raises JaxrlError where the run was trained with other observations or actions."""
+        """Return the newest policy. Raises JaxrlError if the run was trained with other observations or actions."""
         folder = RunFolder(run.parent, run.name).behavior(part.name)
         if folder.is_dir():
             noted = checkpoint.read_info(checkpoint.require_latest(folder)).spec
@@ -196,7 +196,7 @@ class Entry:
 
 
 def scripted_actions(part: Sizes, function: Callable[..., Any]) -> Act:
-    """What a function of the observations of each sensor, [A, *shape] each, decides for all A members.
+    """Return the decisions of a function of the observations of each sensor, [A, *shape] each, for all A members.
 
     It gives actions [A, C] where the behavior has C continuous ones, [A, B] of its B branches, or both as a pair.
     """
@@ -225,9 +225,9 @@ def scripted_actions(part: Sizes, function: Callable[..., Any]) -> Act:
 
 
 def of_checkpoints(run: Path, newest: Trained) -> list[Earlier]:
-    """The policies of all checkpoints, oldest first. Raises as `load_trained`."""
+    """Return the policies of all checkpoints, oldest first. Raises as `load_trained`."""
     folder = RunFolder(run.parent, run.name).behavior(newest.behavior)
-    steps = sorted(found.step for found in checkpoints(folder))
+    steps = sorted(item.step for item in checkpoints(folder))
 
     def loaded(step: int) -> PolicyState:
         return load_trained(run, newest.spec, behavior=newest.behavior, checkpoint_at=step).policy
@@ -236,23 +236,23 @@ def of_checkpoints(run: Path, newest: Trained) -> list[Earlier]:
 
 
 def of_pool(run: Path, newest: Trained) -> list[Earlier]:
-    """The snapshots of the self-play pool in the newest checkpoint, oldest first; none where there is no pool.
+    """Return the snapshots of the self-play pool in the newest checkpoint, oldest first; none where there is no pool.
 
-    Raises CheckpointError for one that is missing or damaged.
+    Raises CheckpointError for a missing or damaged snapshot.
     """
     folder = RunFolder(run.parent, run.name)
     path = checkpoint.require_latest(folder.behavior(newest.behavior))
     info = checkpoint.read_info(path)
     state = info.settings.get(SELF_PLAY)
     if state is not None:
-        kept = sorted(state["snapshots"], key=lambda each: each["step"])
+        snapshots = sorted(state["snapshots"], key=lambda each: each["step"])
         place = folder.behavior(newest.behavior)
-        return [Earlier(str(of["step"]), earlier.read(place, of["weights"], newest.policy)) for of in kept]
+        return [Earlier(str(row["step"]), earlier.read(place, row["weights"], newest.policy)) for row in snapshots]
     return list(_compiled_pool(path, info, folder, newest)) if _SAVES in info.leaves else []
 
 
 def _compiled_pool(path: Path, info: CheckpointInfo, folder: RunFolder, newest: Trained) -> Iterator[Earlier]:
-    """Of the compiled loop, whose pool is an array with the axes seed and row.
+    """Yield the snapshots of the compiled loop, whose pool is an array with the axes seed and row.
 
     Raises CheckpointError for a pool of other policies.
     """

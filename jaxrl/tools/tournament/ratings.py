@@ -1,4 +1,4 @@
-"""Ratings with intervals from the matches of a round-robin, by OpenSkill's model of Plackett and Luce."""
+"""Rates players with intervals from the matches of a round-robin, by OpenSkill's model of Plackett and Luce."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from openskill.models import PlackettLuce
 from jaxrl.tools.tournament.matches import Record
 
 ORDERS = 5
-"""A rating depends on the order of the games: it is the mean over so many random ones."""
+"""Number of random orders of the games over which a rating, which depends on the order, is averaged."""
 WIDTH = 1.96
 """Standard deviations from the rating to either end of an interval of 95 %."""
 
 
 class Rating(NamedTuple):
-    """How good a player is thought to be; 25 at the start."""
+    """Estimated strength of a player; 25 at the start."""
 
     mean: float
     deviation: float  # of the model, and over the orders of the games
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Of 95 %."""
+        """Interval of 95 %."""
         return self.mean - WIDTH * self.deviation, self.mean + WIDTH * self.deviation
 
 
 def rate(players: int, matches: Mapping[tuple[int, int], Record], seed: int = 0) -> list[Rating]:
-    """By number of the player, from the games of each pair as the first of it sees them.
+    """Return the ratings by number of the player, from the games of each pair in the view of its first player.
 
     Players do not change while they play, so the model's dynamics are off (tau = 0).
     """
@@ -41,8 +41,8 @@ def rate(players: int, matches: Mapping[tuple[int, int], Record], seed: int = 0)
         for _ in range(count)
     ]
     draws, model = np.random.default_rng(seed), PlackettLuce(tau=0.0)
-    found = np.array([_in_order(model, players, games, draws.permutation(len(games))) for _ in range(ORDERS)])
-    means, deviations = found[..., 0], found[..., 1]
+    estimates = np.array([_in_order(model, players, games, draws.permutation(len(games))) for _ in range(ORDERS)])
+    means, deviations = estimates[..., 0], estimates[..., 1]
     spread = np.square(deviations).mean(0) + means.var(0)
     return [Rating(float(mean), math.sqrt(var)) for mean, var in zip(means.mean(0), spread, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Everybody against everybody: the matches of a round-robin, ratings, and files of both."""
+"""Plays a round-robin between all players, rates them, and writes files of both."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from jaxrl.tools.watch.film import address_of, arguments_of, compiled
 from jaxrl.types import JaxrlError
 
 Told = Callable[[str, str, Record], None]
-"""Is told of every match: both players and what came of it."""
+"""Called after every match with both players and their record."""
 
 
 class Standings(NamedTuple):
-    """What came of a tournament. Players are numbered in the order in which they were given."""
+    """Results of a tournament. Players are numbered in the order in which they were given."""
 
     environment: str
     games: int  # of a match
@@ -48,15 +48,15 @@ class Standings(NamedTuple):
         return sorted(range(len(self.players)), key=lambda player: -self.ratings[player].mean)
 
     def record(self, player: int, opponent: int | None = None) -> Record:
-        """What came of the games of a player against one or all others."""
-        found = Record(0, 0, 0)
+        """Return the record of a player against one or all others."""
+        total = Record(0, 0, 0)
         for (first, second), match in self.matches.items():
             if player in (first, second) and opponent in (None, first, second):
-                found = found.plus(match.total if player == first else match.total.turned())
-        return found
+                total = total.plus(match.total if player == first else match.total.turned())
+        return total
 
     def shares(self) -> np.ndarray:
-        """[P, P]: what the row's player won of the decided games against the column's; NaN where there were none."""
+        """Return [P, P]: share of decided games that the row's player won against the column's; NaN without any."""
         every = range(len(self.players))
         return np.array(
             [[math.nan if row == column else self.record(row, column).share for column in every] for row in every]
@@ -75,10 +75,10 @@ def tournament(
     trust: bool = False,
     told: Told = lambda first, second, record: None,
 ) -> Standings:
-    """All matches between the players that the words name (`players.py`). Writes nothing.
+    """Play all matches between the players that the words name (`players.py`). Writes nothing.
 
-    A run alone stands for its pool, or for its checkpoints where it has none, and its newest policy. The environment
-    has its usual parameters, and the arguments of the first run, whose `self_play.result` says who has won a game.
+    A run alone stands for its pool, or for its checkpoints without a pool, and its newest policy. The environment has
+    its usual parameters, and the arguments of the first run, whose `self_play.result` says how a game is decided.
 
     Args:
       environment: `jax:NAME`, `player:NAME` (the same, compiled), `FILE.py:FUNCTION`, `pettingzoo:NAME`, `rllib:NAME`;
@@ -94,8 +94,8 @@ def tournament(
     for name, number in (("longest", longest), ("most", most)):
         if number < 1:
             raise JaxrlError(f"{name} = {number}, expected at least 1")
-    given = read(words)
-    runs = [word.run for word in given if word.run is not None]
+    named = read(words)
+    runs = [word.run for word in named if word.run is not None]
     for run in runs if trust else ():
         trusted.accept(run)
     trusted.ours(*words, environment)
@@ -108,7 +108,7 @@ def tournament(
         env = _environment(where, runs)
         table = Table(env, **match)
         entry = Entry(parts_of(env), where, most=most, deterministic=deterministic)
-    players = _players(entry, given)
+    players = _players(entry, named)
     matches = {}
     for first, second in combinations(range(len(players)), 2):
         matches[first, second] = match = table.play(players[first], players[second])
@@ -118,7 +118,7 @@ def tournament(
 
 
 def write(standings: Standings, folder: Path) -> list[Path]:
-    """tournament.json, games.csv and tournament.png (where matplotlib is there); the files. Raises ArtifactError."""
+    """Write tournament.json, games.csv and, with matplotlib, tournament.png; return the files. Raises ArtifactError."""
     paths = [folder / "tournament.json", folder / "games.csv"]
     files.write_json(paths[0], _document(standings))
     files.write_text(paths[1], _csv(standings))
@@ -152,21 +152,21 @@ def _by_return(run: Path) -> bool:
     if not path.is_file():
         return False
     settings = load_run_settings(path, {}, HYPERPARAMETER_TYPES, of_folder=True)
-    return any(of.self_play is not None and of.self_play.result == "return" for _, of in settings.every_behavior())
+    return any(b.self_play is not None and b.self_play.result == "return" for _, b in settings.every_behavior())
 
 
 def _players(entry: Entry, words: Sequence[Word]) -> list[Player]:
-    found = [player for word in words for player in entry.players(word)]
-    if len(found) < 2:
+    players = [player for word in words for player in entry.players(word)]
+    if len(players) < 2:
         raise JaxrlError(
-            f"{found[0].name}: plays alone, expected two players or more: name another run, RUN@{POOL} or "
+            f"{players[0].name}: plays alone, expected two players or more: name another run, RUN@{POOL} or "
             f"RUN@{CHECKPOINTS} for earlier policies, random, or a scripted player as FILE.py:NAME"
         )
-    names = [player.name for player in found]
+    names = [player.name for player in players]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise JaxrlError(f"{twice}: is there twice: runs need names of their own, and each word is given once")
-    return found
+    return players
 
 
 def _document(standings: Standings) -> dict[str, Any]:
@@ -190,12 +190,12 @@ def _document(standings: Standings) -> dict[str, Any]:
         }
         for (first, second), match in standings.matches.items()
     ]
-    told = {"environment": standings.environment, "games_of_a_match": standings.games, "seed": standings.seed}
-    return {**told, "players": players, "matches": matches}
+    summary = {"environment": standings.environment, "games_of_a_match": standings.games, "seed": standings.seed}
+    return {**summary, "players": players, "matches": matches}
 
 
 def _csv(standings: Standings) -> str:
-    """A row for each match and side of its first player."""
+    """Return a row for each match and side of its first player."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["player", "opponent", "side", "won", "drawn", "lost", "cut"])
@@ -206,9 +206,9 @@ def _csv(standings: Standings) -> str:
 
 
 def _png(players: Sequence[str], ratings: Sequence[Rating], shares: np.ndarray, order: Sequence[int]) -> bytes | None:
-    """Ratings with intervals, and who beats whom as a heat map, players in `order`. None without matplotlib.
+    """Draw ratings with intervals, and a heat map of won games, players in `order`. None without matplotlib.
 
-    `shares` [P, P]: of the games that the row's player won.
+    `shares` [P, P]: share of the games that the row's player won.
     """
     try:
         from matplotlib.figure import Figure
@@ -227,7 +227,7 @@ def _png(players: Sequence[str], ratings: Sequence[Rating], shares: np.ndarray, 
 
 
 def _draw_ratings(panel: Any, names: Sequence[str], ratings: Sequence[Rating]) -> None:
-    means, ends = [of.mean for of in ratings], np.array([of.interval for of in ratings])
+    means, ends = [rating.mean for rating in ratings], np.array([rating.interval for rating in ratings])
     reach = np.abs(ends.T - means)
     panel.errorbar(means, range(len(names)), xerr=reach, fmt="o", color=COLORS[0], capsize=3, markersize=4)
     panel.set_yticks(range(len(names)), names)

@@ -1,1 +1,1 @@
-"""`jaxrl watch`: a game played by a policy, as a film."""
+"""`jaxrl watch`: makes a film of a game played by a policy."""

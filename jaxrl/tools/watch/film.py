@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from jaxrl.tools.watch.foreign import Played
 
 _FILM_SECONDS, _FASTEST, _SLOWEST = 10.0, 0.06, 0.4
-_SHORTEST = 0.02  # seconds of a picture that viewers of GIF files still keep to
+_SHORTEST = 0.02  # seconds of a picture, shortest time that viewers of GIF files respect
 _LONGEST, _LONGEST_WIDE = 480, 800  # pixels; of scenes more than twice as wide as high
 FOREIGN = (Kind.GYMNASIUM, Kind.PETTINGZOO)
 _SHOWN = 8  # names of runs in one message
@@ -59,12 +59,12 @@ _UNITY = (
 
 
 class WatchSummary(NamedTuple):
-    """What the film shows."""
+    """Summary of a film."""
 
     behavior: str
-    policy: str  # whose actions, in words
+    policy: str  # source of the actions, in words
     steps: int  # decisions in all episodes
-    returns: tuple[tuple[float, ...], ...]  # of each episode, for each team: see `team_rewards`
+    returns: tuple[tuple[float, ...], ...]  # by episode and team: see `team_rewards`
     finished: bool  # False: cut by the limit of steps, the last episode is not over
     out: Path
 
@@ -72,8 +72,8 @@ class WatchSummary(NamedTuple):
 class Game(NamedTuple):
     """T decisions in one area, as numpy arrays with a leading axis T."""
 
-    before: State  # where the decision was made
-    after: State  # where it led; where the episode is over, its end
+    before: State  # at the decision
+    after: State  # after the decision; at the end of an episode, its final state
     reward: Mapping[str, np.ndarray]  # float32 [T, A], by behavior
     group_reward: Mapping[str, np.ndarray]  # float32 [T, A], likewise
     over: np.ndarray  # bool [T]
@@ -101,19 +101,18 @@ def watch(
       run: results folder of a run of either loop, whose latest checkpoint acts, or an ONNX file; None for random
         allowed actions.
       out: a .gif, or a .png with at most 12 stills.
-      seed: decides everything random: the same one gives the same film.
-      episodes: after so many the film ends,
-      steps: or after so many decisions, whatever comes first.
+      seed: decides everything random: one seed gives one film.
+      episodes: the film ends after so many episodes,
+      steps: or after so many decisions, whichever comes first.
       deterministic: take the mean or most likely action instead of a sample.
       env_args: `key=value` of an environment that a Python function makes, in place of those of the run.
       trust: import code that the folders of the runs name, see `jaxrl.trust`.
-      opponent: results folder of the run, or the ONNX file, that plays all teams but the first one; of the
-        environment's behaviors, where each has one team, all but the first one.
-      models: ONNX files that act in place of the run, each for the behavior that it is called after, or one for the
-        rest.
+      opponent: results folder of the run, or the ONNX file, that plays all teams but the first one; if each behavior of
+        the environment has one team, all behaviors but the first one.
+      models: ONNX files that act in place of the run, each for the behavior in its name, or one for the rest.
 
     Raises:
-      UntrustedError: the folder names code that the user has not named, and `trust` is false.
+      UntrustedError: the folder names code that the user has not trusted, and `trust` is false.
       JaxrlError: unknown environment, one that cannot be drawn, an opponent where there is one team, or a limit below
         1; `out` has another ending or cannot be written; a run or file cannot be used, see `load_policy`.
     """
@@ -169,11 +168,11 @@ def _watch_game(
 
 
 class Role(NamedTuple):
-    """Who decides for all members of a behavior."""
+    """Decides for all members of a behavior."""
 
     act: Act
     policy: Any
-    memory: Any  # what `act` takes first
+    memory: Any  # first memory that `act` takes
     trained: tuple[Trained, ...] = ()
 
 
@@ -184,9 +183,9 @@ def cast(
     opponent: Path | None = None,
     models: Sequence[Path] = (),
 ) -> dict[str, Role]:
-    """Who acts for each behavior: a model, its policy of the run, or random actions; on other sides an opponent.
+    """Return the role of each behavior: a model, its policy of the run, or random actions; an opponent for other sides.
 
-    Raises JaxrlError where there is an opponent, and one side alone.
+    Raises JaxrlError if there is an opponent, but only one side.
     """
     parts = parts_of(env)
     names = [part.name for part in parts]
@@ -213,7 +212,7 @@ def _role(part: Sizes, run: Path | None, deterministic: bool) -> Role:
 
 
 def _both(part: Sizes, first: Role, others: Role) -> Role:
-    """`first` for the first team, `others` for the rest."""
+    """Return a role with `first` for the first team, `others` for the rest."""
     sides = (np.arange(part.teams * part.members) >= part.members).astype(int)
     act = by_team([first.act, others.act], sides)
     policies, memories = (first.policy, others.policy), (first.memory, others.memory)
@@ -237,7 +236,7 @@ def _watch_foreign(played: Played, out: Path, episodes: int) -> WatchSummary:
 
 
 def drawable(name: str, arguments: Mapping[str, Any]) -> JaxEnv | JaxScene:
-    """The environment, as `compiled`. Raises JaxrlError where it cannot be drawn."""
+    """Return the environment, as `compiled`. Raises JaxrlError where it cannot be drawn."""
     env = compiled(name, arguments)
     if env.draw is None:
         raise JaxrlError(f"{name}: the environment has no picture: give its JaxEnv a `draw` function to watch it")
@@ -252,7 +251,7 @@ def play(
     *,
     steps: int,
 ) -> Game:
-    """`steps` decisions in one area, one episode after the other. `key` is consumed.
+    """Play `steps` decisions in one area, one episode after the other. `key` is consumed.
 
     Policies are arguments of the program: as constants, each would be compiled anew. Parameters that are samplers are
     drawn for each episode.
@@ -272,7 +271,7 @@ def _play(
     key: Array,
     parameters: dict[str, Any],
 ) -> tuple[Any, ...]:
-    """The program of `play`: the fields of a `Game`, as JAX arrays."""
+    """Play as the program of `play`: return the fields of a `Game`, as JAX arrays."""
     names = [part.name for part in scene.parts]
     reset_key, play_key = jax.random.split(key)
 
@@ -304,9 +303,9 @@ def _play(
 
 
 def team_rewards(env: JaxEnv | JaxScene, game: Game) -> np.ndarray:
-    """What each of the K teams earned with each decision, float32 [T, K]: its group reward and its members' own.
+    """Return the reward of each of K teams for each decision, float32 [T, K]: its group reward and its members' own.
 
-    Of several behaviors, one after the other.
+    Teams of several behaviors follow each other.
     """
     return np.concatenate([_team_rewards(part, game) for part in parts_of(env)], axis=-1)
 
@@ -319,13 +318,13 @@ def _team_rewards(part: Sizes, game: Game) -> np.ndarray:
 
 
 def _length(over: np.ndarray, episodes: int) -> int:
-    """Decisions until `episodes` have ended, or all."""
+    """Return the number of decisions until `episodes` have ended, or of all."""
     ends = np.flatnonzero(over)
     return int(ends[episodes - 1]) + 1 if len(ends) >= episodes else len(over)
 
 
 def frames_of(env: JaxEnv | JaxScene, game: Game, rewards: np.ndarray, episodes: int) -> list[Frame]:
-    """The start of each episode and what every decision led to."""
+    """Return pictures of the start of each episode and of the state after every decision."""
     assert env.draw is not None
     tell = env.tell or (lambda state, over: "")
     frames: list[Frame] = []
@@ -351,18 +350,18 @@ def _title(episode: int, episodes: int) -> str:
 
 
 def caption(title: str, clock: int, total: np.ndarray, told: str = "") -> str:
-    """The line under a picture: decisions of this episode, what each team has earned in it, and what it shows."""
+    """Return the line under a picture: decisions of this episode, rewards of each team in it, and the scene's text."""
     earned = " : ".join(f"{round(float(value), 2) + 0.0:.2f}" for value in total)
     return f"{title}step {clock}   reward {earned}" + (f"   {told}" if told else "")
 
 
 def address_of(run: Path | None) -> str:
-    """The address in the configuration of a run. Raises JaxrlError: there is none."""
+    """Return the address in the configuration of a run. Raises JaxrlError if there is none."""
     if run is None:
         raise JaxrlError("Nothing to watch: name an environment, such as jax:dungeon_escape, or a run with --run")
     path = RunFolder(run.parent, run.name).configuration
     if not path.is_file():
-        runs = sorted(found.parent.name for found in run.glob("*/configuration.yaml"))
+        runs = sorted(file.parent.name for file in run.glob("*/configuration.yaml"))
         if runs:
             raise JaxrlError(
                 f"{run}: is the folder of a sweep or of several runs, and no run itself; name one of them, such as "
@@ -377,7 +376,7 @@ def address_of(run: Path | None) -> str:
 
 
 def arguments_of(run: Path | None, address: str) -> dict[str, Any]:
-    """What the run's environment was made with, if `address` is compiled and is that environment; else nothing."""
+    """Return arguments of the run's environment if `address` is compiled and is that environment; else nothing."""
     path = None if run is None else RunFolder(run.parent, run.name).configuration
     if path is None or not path.is_file() or not parse_address(address).kind.compiled:
         return {}
@@ -395,15 +394,15 @@ def check_watchable(address: str, run: Path | None) -> None:
         raise JaxrlError(f"{address}: the environments of {kind} have no picture here; watch jax:NAME instead")
     if kind is Kind.UNITY and (Path(address).exists() or Path(address).name != address):
         raise JaxrlError(_unity(f"{address}: a Unity build", address, run))
-    own = kind is Kind.FUNCTION or (kind is Kind.PLAYER and split_function(name or "") is not None)
+    by_function = kind is Kind.FUNCTION or (kind is Kind.PLAYER and split_function(name or "") is not None)
     known = kind in (Kind.JAX, Kind.PLAYER) and name in ENVIRONMENTS
-    if not own and not known:
+    if not by_function and not known:
         prefix = f"{Kind.PLAYER if kind is Kind.PLAYER else Kind.JAX}:"
         raise JaxrlError(unknown(address, name or "", ENVIRONMENTS, there_are="jaxrl can show", prefix=prefix))
 
 
 def compiled(address: str, arguments: Mapping[str, Any]) -> JaxEnv | JaxScene:
-    """An environment in JAX; one that a player serves is the same, compiled. Raises JaxrlError."""
+    """Return an environment in JAX; that of a player is compiled from its function. Raises JaxrlError."""
     kind, name = parse_address(address)
     if kind is Kind.PLAYER:
         address = name if name and split_function(name) else f"{Kind.JAX}:{name}"

@@ -1,4 +1,4 @@
-"""Plays one environment of Gymnasium or PettingZoo and keeps what it renders: the film of a run of the host loop.
+"""Plays one environment of Gymnasium or PettingZoo and keeps its pictures: the film of a run of the host loop.
 
 The environment is stepped in this process, as in the host loop; each behavior's policy is one small compiled program.
 """
@@ -24,20 +24,20 @@ from jaxrl.training.player import Players, names_of_run, settings_of_run
 _FRAMES_PER_SECOND = 30.0
 _DRAWN = DrawingOptions(film_every=1)
 FRAMES = 400
-"""Pictures that are kept at most, beside the ends of episodes: of a longer film every second, fourth and so on."""
+"""Largest number of kept pictures, beside the ends of episodes: longer films keep every second, fourth and so on."""
 LONGEST = 480
-"""Pixels of the longer side of a kept picture."""
+"""Length in pixels of the longer side of a kept picture."""
 
 
 class Played(NamedTuple):
-    """What was played."""
+    """A film's pictures and returns."""
 
     behaviors: tuple[str, ...]
-    origin: str  # whose policies
+    origin: str  # runs of the policies
     steps: int
     shots: tuple[Shot, ...]  # at least one
     returns: tuple[tuple[float, ...], ...]  # of each episode, by behavior: the sum of its agents' own rewards
-    frame_seconds: float  # for how long a picture stays
+    frame_seconds: float  # time that a picture stays
 
 
 def play_foreign(
@@ -53,9 +53,9 @@ def play_foreign(
 ) -> Played:
     """Play until `episodes` have ended, or `steps` steps.
 
-    Environment parameters, and `env_args` unless some are given, are those of the run.
+    Environment parameters, and `env_args` if none are given, are those of the run.
 
-    Raises JaxrlError: it cannot be made, filmed or played with the policies of the run.
+    Raises JaxrlError if it cannot be made, filmed or played with the policies of the run.
     """
     written, parameters = settings_of_run(run)
     arguments = written if env_args is None else env_args
@@ -89,7 +89,7 @@ def play_foreign(
 
 
 class Shot(NamedTuple):
-    """A picture and what led to it."""
+    """A picture with its place in the episode."""
 
     picture: Image.Image
     episode: int  # from 1
@@ -99,10 +99,9 @@ class Shot(NamedTuple):
 
 
 class FilmedArea:
-    """`area`, which it passes everything on to, and its pictures so far in `shots`.
+    """Passes everything on to `area`, and collects pictures in `shots`.
 
-    `behaviors` tell whom its agents belong to. Raises EnvironmentFailure from `reset` and `step` where it renders no
-    picture.
+    `behaviors` give the behavior of its agents. `reset` and `step` raise EnvironmentFailure if it renders no picture.
     """
 
     def __init__(self, area: Area, address: str, behaviors: Behaviors) -> None:
@@ -136,7 +135,7 @@ class FilmedArea:
         return outcome
 
     def step(self, actions: Mapping[Any, Any]) -> AreaOutcome:
-        """One step."""
+        """Step the area."""
         outcome = self._area.step(actions)
         self.steps, self._clock = self.steps + 1, self._clock + 1
         self._meet(outcome)

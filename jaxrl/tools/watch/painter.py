@@ -17,22 +17,22 @@ from jaxrl.types import JaxrlError
 
 ENDINGS = (".gif", ".png")
 STILLS = 12
-"""Pictures in a sheet, at most."""
+"""Largest number of pictures in a sheet."""
 _FINER = 3  # pictures are painted this many times larger and then scaled down, which smooths all edges
 _COLUMNS = 4  # of a sheet
 _INK, _PAPER = "#2f3136", "#ffffff"
 _CAPTION_HEIGHT, _CAPTION_SIZE = 28, 15  # pixels
-_END_SECONDS, _NEWS_SECONDS = 1.5, 0.9  # the last picture of an episode stays that long, one with news at least
-_SAMPLED = 9  # pictures that the colours of a film are chosen from
+_END_SECONDS, _NEWS_SECONDS = 1.5, 0.9  # time of the last picture of an episode, and at least of one with news
+_SAMPLED = 9  # number of pictures from which the colours of a film are chosen
 
 
 class Frame(NamedTuple):
     """One picture of a film."""
 
-    scene: Scene | Image.Image  # or a picture as it is
+    scene: Scene | Image.Image  # or a finished picture
     caption: str = ""
     ends: bool = False  # the last one of an episode
-    news: bool = False  # its caption says what the one before did not: time to read it
+    news: bool = False  # its caption has text that the one before had not: time to read it
 
 
 def check_ending(path: Path) -> None:
@@ -42,9 +42,9 @@ def check_ending(path: Path) -> None:
 
 
 def paint(scene: Scene | Image.Image, caption: str = "", *, longest: int = 480) -> Image.Image:
-    """One RGB picture, `longest` pixels along its longer side; the caption stands below it, in a bar of its own.
+    """Return one RGB picture, `longest` pixels along its longer side, with the caption in a bar below it.
 
-    Shapes are painted in their order; what lies outside the scene is cut off. Raises JaxrlError for a colour that
+    Shapes are painted in their order, and clipped at the border of the scene. Raises JaxrlError for a colour that
     Pillow does not know.
     """
     if isinstance(scene, Image.Image):
@@ -61,10 +61,10 @@ def paint(scene: Scene | Image.Image, caption: str = "", *, longest: int = 480) 
 
 
 def write_film(path: Path, frames: Sequence[Frame], *, frame_seconds: float = 0.1, longest: int = 480) -> None:
-    """Write all frames as a GIF that repeats, or at most 12, evenly spread, as one PNG; the ending of `path` decides.
+    """Write all frames as a GIF that repeats, or at most 12, evenly spread, as one PNG, by the ending of `path`.
 
     The last picture of an episode stays for 1.5 seconds, one with news for 0.9. Creates the parent folder and replaces
-    an older file. Raises JaxrlError: another ending, no frame, a folder that cannot be written.
+    an older file. Raises JaxrlError for another ending, without frames, or if the folder cannot be written.
     """
     check_ending(path)
     if not frames:
@@ -79,7 +79,7 @@ def write_film(path: Path, frames: Sequence[Frame], *, frame_seconds: float = 0.
 
 
 def _gif(frames: Sequence[Frame], frame_seconds: float, longest: int) -> bytes:
-    """All frames in one set of 256 colours, so that nothing flickers, and only what changes is stored."""
+    """Return a GIF of all frames with one set of 256 colours, so that nothing flickers, and only changes are stored."""
     sample = _mosaic(list(_painted(spread(frames, _SAMPLED), longest)), 3)
     palette = sample.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     pictures = (picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in _painted(frames, longest))
@@ -102,13 +102,13 @@ def _sheet(frames: Sequence[Frame], longest: int) -> bytes:
 
 
 def spread(found: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of them, at equal distances, the first and the last among them."""
+    """Return at most so many of the items, at equal distances, the first and the last among them."""
     places = np.unique(np.linspace(0, len(found) - 1, min(most, len(found))).round().astype(int))
     return [found[place] for place in places]
 
 
 def _mosaic(pictures: Sequence[Image.Image], columns: int) -> Image.Image:
-    """Pictures of one size side by side on white, row by row."""
+    """Return a sheet of pictures of one size side by side on white, row by row."""
     columns, gap = min(columns, len(pictures)), 6
     width, height = pictures[0].size
     rows = math.ceil(len(pictures) / columns)
@@ -120,7 +120,7 @@ def _mosaic(pictures: Sequence[Image.Image], columns: int) -> Image.Image:
 
 
 def _painted(frames: Sequence[Frame], longest: int) -> Iterator[Image.Image]:
-    """One picture after the other, all of the size of the widest and the highest of them, in the middle of white."""
+    """Yield the pictures, all as wide as the widest and as high as the highest, in the middle of white."""
     bar = _CAPTION_HEIGHT if any(frame.caption for frame in frames) else 0
     sizes = [_pixels(frame.scene, longest) for frame in frames]
     width = max(*(size[0] for size in sizes), *(_caption_width(frame.caption) for frame in frames))
@@ -140,7 +140,7 @@ def _pixels(scene: Scene | Image.Image, longest: int) -> tuple[int, int]:
 
 
 def _paint_shape(brush: ImageDraw.ImageDraw, shape: Shape, scale: float, height: int) -> None:
-    """One shape on a canvas of `scale` pixels per unit, whose row 0 is at the top."""
+    """Paint one shape on a canvas of `scale` pixels per unit, whose row 0 is at the top."""
 
     def pixel(point: Point) -> Point:
         return point[0] * scale, height - point[1] * scale
@@ -170,7 +170,7 @@ def _corners(centre: Point, across: float, along: float, angle: float) -> list[P
 def _write_label(
     brush: ImageDraw.ImageDraw, label: str, middle: Point, width: float, size: float, colour: tuple[int, ...]
 ) -> None:
-    """In letters `size` high or smaller, so that it is no wider than `width`; dark on light, light on dark."""
+    """Write in letters `size` high or smaller, no wider than `width`; dark on light, light on dark."""
     if not label or size < 1.0:
         return
     size = min(size, size * width / max(_font(round(size)).getlength(label), 1.0))
@@ -180,7 +180,7 @@ def _write_label(
 
 
 def _with_caption(picture: Image.Image, caption: str) -> Image.Image:
-    """The picture on a white sheet, wide enough for the caption below it."""
+    """Return the picture on a white sheet, wide enough for the caption below it."""
     sheet = Image.new("RGB", (max(picture.width, _caption_width(caption)), picture.height + _CAPTION_HEIGHT), _PAPER)
     sheet.paste(picture, ((sheet.width - picture.width) // 2, 0))
     middle = picture.height + _CAPTION_HEIGHT // 2
@@ -194,7 +194,7 @@ def _caption_width(caption: str) -> int:
 
 @cache
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Pillow's own font, so that pictures are alike on all machines."""
+    """Return Pillow's own font, so that pictures are alike on all machines."""
     return ImageFont.load_default(size)
 
 

@@ -1,9 +1,9 @@
-"""Recorded episodes played again in their JAX scene, to be drawn: a demonstration holds no states.
+"""Plays recorded episodes again in their JAX scene, to draw them: a demonstration holds no states.
 
-All that is random in an area comes from its key and its clock (`jax_envs.interface`), so of an episode that `jaxrl
-record` made with a known seed only the clock at which it began is missing. It is looked for: the first one, behind the
-episode before, at which the scene shows what was seen first and, given the recorded actions, all that was seen and paid
-afterwards. So episodes that were left out of the file are passed over, and a film is one of what was recorded or none.
+All that is random in an area comes from its key and its clock (`jax_envs.interface`). For an episode that `jaxrl
+record` made with a known seed, only the clock at its beginning is missing. The search takes the first clock after the
+previous episode at which the scene shows the first recorded observation and, with the recorded actions, all later
+observations and rewards. So episodes that the file left out are skipped, and a film shows the recording or fails.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from jaxrl.tools.watch.film import Game, check_watchable, drawable, frames_of
 from jaxrl.tools.watch.painter import Frame
 
 _CLOSE = 1e-3
-"""Numbers that far apart are the same, relative to 1 or to themselves: another program rounds otherwise."""
+"""Relative or absolute difference up to which numbers are equal: another program rounds otherwise."""
 _AT_ONCE, _CLOCKS, _TRIED = 1024, 1 << 16, 1024
-"""Beginnings looked at in one program, how many there are, and how many of those alike are played for an episode."""
+"""Beginnings compared in one program, number of clocks, and number of matching ones that are played per episode."""
 
 
 class Place(NamedTuple):
@@ -44,28 +44,28 @@ class Place(NamedTuple):
 
 
 def recorded_frames(place: Place, file: Path, chosen: Sequence[tuple[int, Episode]], several: bool) -> list[Frame]:
-    """The start of each episode and what each decision led to.
+    """Return pictures of the start of each episode and of the state after each decision.
 
     Args:
-      place: where and with which seed they were recorded.
-      file: one of theirs, whose agent has to be that of the scene.
-      chosen: numbers of episodes, for messages, and what was recorded.
+      place: scene and seed of the recording.
+      file: a file of the recording, whose agent must be that of the scene.
+      chosen: numbers of episodes, for messages, and their recordings.
       several: pictures say which episode they show.
 
-    Raises DemonstrationError: the scene is for other agents or several, or shows something else than was recorded;
-    JaxrlError: there is no such scene, or it cannot be drawn.
+    Raises DemonstrationError if the scene is for other agents or several, or differs from the recording; JaxrlError if
+    there is no such scene, or it cannot be drawn.
     """
     env = _scene(place, file)
-    longest = max(len(one.reward) for _, one in chosen)
+    longest = max(len(episode.reward) for _, episode in chosen)
     play = jax.jit(partial(_play, env))
     look = jax.jit(partial(_beginnings, env))
     key, clock, games = jax.random.fold_in(jax.random.key(np.uint32(place.seed & 0xFFFFFFFF)), 0), 0, []
-    for number, one in chosen:
+    for number, episode in chosen:
         furthest = -1
-        for began, areas in islice(_alike(look, key, clock, one), _TRIED):
-            played = jax.tree.map(np.asarray, play(areas, _actions(one, longest)))
-            right = _agreed(one, played)
-            if right == len(one.reward):
+        for began, areas in islice(_alike(look, key, clock, episode), _TRIED):
+            played = jax.tree.map(np.asarray, play(areas, _actions(episode, longest)))
+            right = _agreed(episode, played)
+            if right == len(episode.reward):
                 games.append(_game(env, played, right))
                 clock = began + right
                 break
@@ -100,7 +100,7 @@ def _parted(place: Place, number: int, furthest: int) -> str:
 
 
 def _beginnings(env: JaxEnv, key: Array, clocks: Array) -> tuple[Areas, tuple[Array, ...]]:
-    """Of the area of a recording, the episodes that begin at these clocks [K], and what is seen first."""
+    """Return the episodes of a recorded area that begin at these clocks [K], and their first observations."""
     count = len(clocks)
     parameters = {name: jnp.full(count, value, jnp.float32) for name, value in env.parameters.items()}
     alone, first = start_areas(env, key, 1, {name: value[:1] for name, value in parameters.items()})
@@ -111,7 +111,7 @@ def _beginnings(env: JaxEnv, key: Array, clocks: Array) -> tuple[Areas, tuple[Ar
 
 
 def _alike(look: Any, key: Array, clock: int, one: Episode) -> Iterator[tuple[int, Areas]]:
-    """From a clock on, the beginnings that show what was seen first: their clock, and the area."""
+    """Yield clock and area of the beginnings, from a clock on, that show the recorded first observation."""
     for start in range(clock, _CLOCKS, _AT_ONCE):
         areas, seen = look(key, start + jnp.arange(_AT_ONCE))
         same = _close([x[None, 0] for x in one.obs], [np.asarray(x)[:, 0] for x in seen])
@@ -120,27 +120,27 @@ def _alike(look: Any, key: Array, clock: int, one: Episode) -> Iterator[tuple[in
 
 
 def _actions(one: Episode, length: int) -> TeamActions:
-    """Of an area and its agent, [T, 1, 1, ...], filled up with zeros to a length."""
+    """Return the actions of an area with one agent, [T, 1, 1, ...], padded with zeros to a length."""
     padded = (np.pad(x, ((0, length - len(x)), (0, 0))) for x in one.action)
     return TeamActions(*(jnp.asarray(x[:, None, None]) for x in padded))
 
 
 def _play(env: JaxEnv, areas: Areas, actions: TeamActions) -> tuple[Any, ...]:
-    """States before and after, what is seen after, rewards [T, A], and whether the episode is over [T]."""
+    """Return states before and after, observations after, rewards [T, A], and the ends of episodes [T]."""
 
     def step(areas: Areas, action: TeamActions) -> tuple[Areas, Any]:
-        after, came = step_areas(env, areas, action)
-        seen = tuple(x[0] for x in came.view.obs)
-        before, later = (jax.tree.map(lambda x: x[0], state) for state in (areas.state, after))
-        return areas._replace(clock=areas.clock + 1, state=after), (
-            before, later, seen, came.reward[0], came.group_reward[0], came.over[0],
+        new_state, outcome = step_areas(env, areas, action)
+        seen = tuple(x[0] for x in outcome.view.obs)
+        before, later = (jax.tree.map(lambda x: x[0], state) for state in (areas.state, new_state))
+        return areas._replace(clock=areas.clock + 1, state=new_state), (
+            before, later, seen, outcome.reward[0], outcome.group_reward[0], outcome.over[0],
         )  # fmt: skip
 
     return jax.lax.scan(step, areas, actions)[1]
 
 
 def _agreed(one: Episode, played: tuple[Any, ...]) -> int:
-    """Decisions up to the first after which something else is shown or paid than was recorded, all T at most."""
+    """Return the number of decisions before the first one whose outcome differs from the recording, T at most."""
     length, (_, _, seen, reward, group, over) = len(one.reward), played
     same = _close([x[1:] for x in one.obs], [x[:length, 0] for x in seen])
     same &= _close([one.reward, one.group_reward], [reward[:length, 0], group[:length, 0]])
@@ -149,13 +149,13 @@ def _agreed(one: Episode, played: tuple[Any, ...]) -> int:
 
 
 def _close(recorded: Sequence[np.ndarray], shown: Sequence[np.ndarray]) -> np.ndarray:
-    """Of arrays [n, ...], those of 1 row stand for all: which rows agree, bool [n]."""
+    """Return which rows of arrays [n, ...] agree, bool [n]; an array of 1 row is broadcast."""
     both = zip(recorded, shown, strict=True)
     near = (np.isclose(np.asarray(a, float), np.asarray(b, float), _CLOSE, _CLOSE) for a, b in both)
     return np.all([x.reshape(len(x), -1).all(axis=1) for x in near], axis=0)
 
 
 def _game(env: JaxEnv, played: tuple[Any, ...], length: int) -> Game:
-    """Its first decisions; the film's next picture is of another episode, also where the recording was cut."""
+    """Return the first decisions as a game; the last one ends an episode, also where the recording was cut."""
     before, after, _, reward, group, _ = jax.tree.map(lambda x: x[:length], played)
     return Game(before, after, {env.name: reward}, {env.name: group}, np.arange(length) == length - 1)
