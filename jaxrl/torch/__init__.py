@@ -1,1 +1,1 @@
-"""All that jaxrl knows of ML-Agents' PyTorch checkpoints: read, translated and written without torch."""
+"""Reads, translates and writes ML-Agents' PyTorch checkpoints without torch."""

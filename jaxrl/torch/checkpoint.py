@@ -1,4 +1,4 @@
-"""What an ML-Agents checkpoint of PPO, MA-POCA or SAC holds, by the names of its parameters: arrays in, arrays out.
+"""Contents of an ML-Agents checkpoint of PPO, MA-POCA or SAC, by the names of its parameters: arrays in, arrays out.
 
     Policy                     the actor; with shared_critic the value heads too
     Optimizer:critic           the critic; with shared_critic the actor once more
@@ -36,7 +36,7 @@ NETWORKS = {
     "ppo": _TWO,
     "poca": _TWO,
 }
-"""By trainer type: the module that holds each network, and how its names begin there."""
+"""Module that holds each network, and prefix of its names there, by trainer type."""
 OPTIMIZERS = {
     "sac": {
         "Optimizer:policy_optimizer": ("actor",),
@@ -46,10 +46,10 @@ OPTIMIZERS = {
     "ppo": {"Optimizer:value_optimizer": ("actor", "critic")},
     "poca": {"Optimizer:adam": ("actor", "critic")},
 }
-"""By trainer type: the networks that each Adam moves, in the order in which it numbers their parameters. PPO's stands
-after SAC's, which has one of the same name."""
+"""Networks that each Adam moves, in the order in which it numbers their parameters, by trainer type. PPO's stands
+after SAC's, which has one with an equal name."""
 TEMPERATURES = ("discrete", "continuous")
-"""Parameters of "entropy". Both are there whatever the actions are; the one without actions has no moments."""
+"""Parameters of "entropy". Both are there for all action spaces; one without actions has no moments."""
 _STEP = "_GlobalSteps__global_step"
 _BUFFERS = ("normalization_steps", "running_mean", "running_variance")
 _ADAM = {
@@ -77,22 +77,22 @@ class TorchCheckpoint(NamedTuple):
     critic: Weights  # empty with shared_critic; V of SAC
     step: int
     adam: Adam
-    others: tuple[str, ...]  # modules that are not read: of reward signals
-    remarks: tuple[str, ...]  # what is not quite as it was
+    others: tuple[str, ...]  # modules that are not read, of reward signals
+    remarks: tuple[str, ...]  # deviations from the file
     more: Mapping[str, Weights] = {}  # "q1", "q2" and "target" of SAC
 
     @property
     def networks(self) -> dict[str, Weights]:
-        """All by the names of `NETWORKS`; without a critic that shares the policy's network."""
+        """Networks by the names of `NETWORKS`; without a critic that shares the policy's network."""
         critic = {"value" if self.trainer_type == "sac" else "critic": self.critic} if self.critic else {}
         return {"actor": self.policy, **critic, **self.more}
 
 
 def parsed(contents: Any) -> TorchCheckpoint:
-    """The checkpoint in what `read_torch_file` gives. Raises TorchImportError where it is none of `NETWORKS`."""
+    """Return the checkpoint in the result of `read_torch_file`. Raises TorchImportError if it is none of `NETWORKS`."""
     if not isinstance(contents, dict) or POLICY not in contents or GLOBAL_STEP not in contents:
-        found = ", ".join(map(str, contents)) if isinstance(contents, dict) else type(contents).__name__
-        raise TorchImportError(f"holds {found or 'nothing'}, expected the modules {POLICY} and {GLOBAL_STEP}: it is "
+        entries = ", ".join(map(str, contents)) if isinstance(contents, dict) else type(contents).__name__
+        raise TorchImportError(f"holds {entries or 'nothing'}, expected the modules {POLICY} and {GLOBAL_STEP}: it is "
                                "no checkpoint of ML-Agents 0.27 or later")  # fmt: skip
     wanted = {kind: {*OPTIMIZERS[kind], *(module for module, _ in NETWORKS[kind].values())} for kind in NETWORKS}
     trainer_type = next((kind for kind, modules in wanted.items() if modules <= set(contents)), None)
@@ -108,13 +108,13 @@ def parsed(contents: Any) -> TorchCheckpoint:
     policy, critic = networks.pop("actor"), networks.pop("value" if trainer_type == "sac" else "critic")
     step = int(_arrays(contents, GLOBAL_STEP)[_STEP].reshape(-1)[0])
     others = tuple(name for name in contents if name not in {GLOBAL_STEP, *wanted[trainer_type]})
-    found = TorchCheckpoint(trainer_type, policy, critic, step, Adam(0, {}, {}), others, (), networks)
-    adam, remarks = _adams(contents, found)
-    return found._replace(adam=adam, remarks=remarks)
+    checkpoint = TorchCheckpoint(trainer_type, policy, critic, step, Adam(0, {}, {}), others, (), networks)
+    adam, remarks = _adams(contents, checkpoint)
+    return checkpoint._replace(adam=adam, remarks=remarks)
 
 
 def composed(checkpoint: TorchCheckpoint, learning_rate: float) -> dict[str, Any]:
-    """The inverse of `parsed`, for `write_torch_file`; weights are in the order of their modules."""
+    """Invert `parsed`, for `write_torch_file`; weights are in the order of their modules."""
     named = {name: _with_second_names(weights) for name, weights in checkpoint.networks.items()}
     modules: dict[str, Any] = {}
     for network, (module, prefix) in NETWORKS[checkpoint.trainer_type].items():
@@ -145,13 +145,13 @@ def _moments(adam: Adam, numbered: list[Parameter]) -> dict[int, dict[str, np.nd
 
 
 def parameters(checkpoint: TorchCheckpoint, parts: tuple[str, ...]) -> list[Parameter]:
-    """All that an optimizer of some networks numbers, in its order. A critic that shares the policy's has none."""
+    """Return parameters in the order in which an optimizer of some networks numbers them; a shared critic has none."""
     of_parts = {**{name: _own(weights) for name, weights in checkpoint.networks.items()}, "entropy": TEMPERATURES}
     return [(part, name) for part in parts for name in of_parts.get(part, ())]
 
 
 def shares_critic(policy: Weights) -> bool:
-    """Whether the policy's network has value heads."""
+    """Return whether the policy's network has value heads."""
     return any(name.startswith(HEAD_PREFIX) for name in policy)
 
 
@@ -160,17 +160,17 @@ def _own(weights: Weights) -> list[str]:
 
 
 def _arrays(contents: Mapping[str, Any], module: str) -> dict[str, np.ndarray]:
-    """The entries of one module. Raises TorchImportError where they are no arrays."""
-    found = contents[module]
-    if not isinstance(found, dict) or not all(isinstance(value, np.ndarray) for value in found.values()):
+    """Return the entries of one module. Raises TorchImportError where they are no arrays."""
+    entries = contents[module]
+    if not isinstance(entries, dict) or not all(isinstance(value, np.ndarray) for value in entries.values()):
         raise TorchImportError(f"{module}: expected arrays by name")
-    if module == GLOBAL_STEP and _STEP not in found:
-        raise TorchImportError(f"{module}: expected an entry {_STEP}, found {', '.join(found)}")
-    return found
+    if module == GLOBAL_STEP and _STEP not in entries:
+        raise TorchImportError(f"{module}: expected an entry {_STEP}, found {', '.join(entries)}")
+    return entries
 
 
 def _adams(contents: Mapping[str, Any], checkpoint: TorchCheckpoint) -> tuple[Adam, tuple[str, ...]]:
-    """Moments by parameter. Those of a parameter that never had a gradient are not there."""
+    """Return moments by parameter, without parameters that never had a gradient."""
     first, second, counts = {}, {}, {}
     for module, parts in OPTIMIZERS[checkpoint.trainer_type].items():
         saved, numbered = contents[module], parameters(checkpoint, parts)
@@ -189,13 +189,13 @@ def _adams(contents: Mapping[str, Any], checkpoint: TorchCheckpoint) -> tuple[Ad
                 first[parameter], second[parameter] = entry["exp_avg"], entry["exp_avg_sq"]
                 counts[parameter] = int(np.asarray(entry["step"]).reshape(-1)[0])
     count = max(counts.values(), default=0)
-    late = [name for (_, name), own in counts.items() if own != count]
+    late = [name for (_, name), updates in counts.items() if updates != count]
     remark = f"Adam has updated {', '.join(late)} less often than the {count} times of the others; they go on as those"
     return Adam(count, first, second), (remark,) if late else ()
 
 
 def _with_second_names(weights: Weights) -> Ordered:
-    """A module's state as PyTorch lists it: the processors of observations have two names."""
+    """Return a module's state as PyTorch lists it: the processors of observations have two names."""
     named = Ordered()
     encoder = DUPLICATES.replace("processors.", "observation_encoder.processors.")
     processors = {name: x for name, x in weights.items() if name.startswith(encoder)}
@@ -203,5 +203,5 @@ def _with_second_names(weights: Weights) -> Ordered:
     for name, array in weights.items():
         named[name] = array
         if others and name == others[-1]:
-            named.update({DUPLICATES + found.removeprefix(encoder): x for found, x in processors.items()})
+            named.update({DUPLICATES + name.removeprefix(encoder): x for name, x in processors.items()})
     return named

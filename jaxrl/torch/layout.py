@@ -1,4 +1,4 @@
-"""How our arrays are made of ML-Agents' PyTorch arrays: one `Entry` for each of ours.
+"""Describes how our arrays are made of ML-Agents' PyTorch arrays: one `Entry` for each of ours.
 
 The rules are linear, so gradients translate as well:
     kernel   [inputs, outputs]: torch stores (outputs, inputs); several layers side by side become one;
@@ -32,7 +32,7 @@ Layout = tuple[Entry, ...]
 
 
 def linear(path: tuple[str, ...], names: tuple[str, ...], inputs: int, outputs: Iterable[int]) -> Layout:
-    """One of our linear layers made of one or more of theirs with the same inputs."""
+    """Return the layout of one of our linear layers, made of one or more of ML-Agents' with equal inputs."""
     outputs = tuple(outputs)
     kernels = tuple((size, inputs) for size in outputs)
     return (
@@ -42,7 +42,7 @@ def linear(path: tuple[str, ...], names: tuple[str, ...], inputs: int, outputs: 
 
 
 def filters(path: tuple[str, ...], name: str, inputs: int, outputs: int, side: int) -> Layout:
-    """One layer of square filters."""
+    """Return the layout of one layer of square filters."""
     return (
         Entry((*path, "kernel"), (f"{name}.weight",), ((outputs, inputs, side, side),), FILTERS),
         Entry((*path, "bias"), (f"{name}.bias",), ((outputs,),), BIAS),
@@ -50,14 +50,14 @@ def filters(path: tuple[str, ...], name: str, inputs: int, outputs: int, side: i
 
 
 def to_ours(entry: Entry, parts: list[np.ndarray]) -> np.ndarray:
-    """Torch arrays of an entry, in order, as the array that it stands for."""
+    """Return our array of an entry, made of its torch arrays in order."""
     if entry.kind == ROW:
         return parts[0][0]
     return np.transpose(np.concatenate(parts, axis=0), _AXES[entry.kind])
 
 
 def to_theirs(entry: Entry, array: np.ndarray) -> list[np.ndarray]:
-    """The inverse of `to_ours`."""
+    """Invert `to_ours`."""
     if entry.kind == ROW:
         return [array.reshape(entry.shapes[0])]
     joined = np.transpose(array, np.argsort(_AXES[entry.kind]))

@@ -1,4 +1,4 @@
-"""A learner of ours from ML-Agents' checkpoint, and back: networks, statistics, Adam, step and largest team."""
+"""Converts a learner from ML-Agents' checkpoint, and back: networks, statistics, Adam, step and largest team."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from jaxrl.torch.weights import CONSTANTS, HEAD_PREFIX, MAX_TEAM, Layout, TorchI
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 _VERSION = 3.0
-"""Of the model's interface, which ML-Agents keeps with the weights."""
+"""Version of the model's interface, which ML-Agents keeps with the weights."""
 _FIRST = (
     *CONSTANTS,
     *("_current_max_agents", "log_sigma"),
     *("normalization_steps", "running_mean", "running_variance"),
     *("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0", "weight", "bias"),
 )
-"""Arrays of a module's own. Modules that have one of them have none of another group."""
+"""Arrays that a module holds directly. Modules with arrays of one group have none of another group."""
 _THEN = (
     *("network_body", "action_model", "value_heads"),
     *("observation_encoder", "processors", "rsa", "x_self_encoder"),
@@ -34,17 +34,17 @@ _THEN = (
     *("fc_q", "fc_k", "fc_v", "fc_out"),
     *("_continuous_distribution", "mu", "log_sigma", "_discrete_distribution", "branches"),
 )
-"""Modules; those that stand in one module stand here in the order of their creation."""
+"""Modules; modules within one module stand here in the order of their creation."""
 _RANKS_OF_ARRAYS = {name: rank for rank, name in enumerate(_FIRST)}
 _RANKS = {name: rank for rank, name in enumerate(_THEN, len(_FIRST))}
 
 
 Layouts = Mapping[str, Layout]
-"""Of each network, by its name in `checkpoint.NETWORKS`; without a critic that shares the policy's network."""
+"""Layout of each network, by its name in `checkpoint.NETWORKS`; without a critic that shares the policy's network."""
 
 
 def layouts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Layouts:
-    """Where the networks of a behavior that PPO, MA-POCA or SAC trains lie in a checkpoint."""
+    """Return where the networks of a behavior that PPO, MA-POCA or SAC trains lie in a checkpoint."""
     shape, signals = settings.network_settings, tuple(settings.reward_signals)
     if settings.trainer_type == "sac":
         q, value = (
@@ -60,7 +60,7 @@ def layouts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Layouts:
 def learner_of(
     checkpoint: TorchCheckpoint, spec: BehaviorSpec, settings: BehaviorSettings, fresh: TrainState
 ) -> tuple[TrainState, list[str]]:
-    """`fresh` with everything that the checkpoint holds; and what was left behind, in words.
+    """Return `fresh` with the contents of the checkpoint, and remarks on contents that were left behind.
 
     Value heads of reward signals that the settings do not name are left behind.
 
@@ -68,7 +68,7 @@ def learner_of(
     """
     layouts, remarks = layouts_of(spec, settings), list(checkpoint.remarks)
     cut = {name: _without_heads(weights, settings) for name, weights in checkpoint.networks.items()}
-    networks = {name: kept for name, (kept, _) in cut.items()}
+    networks = {name: weights for name, (weights, _) in cut.items()}
     remarks += [f"value head {name}" for name in dict.fromkeys(gone for _, dropped in cut.values() for gone in dropped)]
     read = {
         name: torch_weights.import_weights(networks.get(name, {}), layout, spec) for name, layout in layouts.items()
@@ -97,7 +97,7 @@ def learner_of(
 
 
 def checkpoint_of(state: TrainState, step: int, spec: BehaviorSpec, settings: BehaviorSettings) -> TorchCheckpoint:
-    """The inverse of `learner_of`. Arrays are copies on the host. Raises TorchImportError for other networks."""
+    """Invert `learner_of`. Arrays are copies on the host. Raises TorchImportError for other networks."""
     layouts, signals = layouts_of(spec, settings), tuple(settings.reward_signals)
     statistics = torch_weights.export_normalizer(jax.device_get(state.policy.normalizer))
     memory = settings.network_settings.memory
@@ -125,7 +125,7 @@ def checkpoint_of(state: TrainState, step: int, spec: BehaviorSpec, settings: Be
 
 
 def learning_rate_of(state: TrainState, settings: BehaviorSettings) -> float:
-    """At the state's step, as a schedule has it."""
+    """Return the learning rate of the schedule at the state's step."""
     hyper: Any = settings.hyperparameters
     schedule = make_schedule(
         hyper.learning_rate_schedule, hyper.learning_rate, LEARNING_RATE_MINIMUM, settings.max_steps
@@ -134,7 +134,7 @@ def learning_rate_of(state: TrainState, settings: BehaviorSettings) -> float:
 
 
 def _optimizer(adam: Adam, networks: Mapping[str, Weights], layouts: Layouts, fresh: TrainState) -> Any:
-    """Adam's state, SAC's three, as that of `fresh`."""
+    """Return Adam's state, or SAC's three, in the form of that of `fresh`."""
     count, trees = jnp.int32(adam.count), []
     for moments in (adam.first, adam.second):
         tree = _moments(moments, networks, layouts)
@@ -148,33 +148,33 @@ def _optimizer(adam: Adam, networks: Mapping[str, Weights], layouts: Layouts, fr
     first, second = trees
     if "log_alpha" not in fresh.own:
         return fresh.optimizer._replace(count=count, mu=first, nu=second)
-    return {name: own._replace(count=count, mu=first[name], nu=second[name]) for name, own in fresh.optimizer.items()}
+    return {name: old._replace(count=count, mu=first[name], nu=second[name]) for name, old in fresh.optimizer.items()}
 
 
 def _by_network(optimizer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Both moments of SAC's three optimizers as a tree of each network, and "entropy"."""
-    both = [{name: getattr(own, moment) for name, own in optimizer.items()} for moment in ("mu", "nu")]
+    """Return both moments of SAC's three optimizers as a tree of each network, and "entropy"."""
+    both = [{name: getattr(state, moment) for name, state in optimizer.items()} for moment in ("mu", "nu")]
     return [{"actor": tree["policy"], **tree["critic"], "entropy": tree["entropy"]} for tree in both]
 
 
 def _of_temperatures(moments: Mapping[Parameter, np.ndarray], like: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises TorchImportError where there are others than the actions have."""
-    found = {}
+    """Return moments of the temperatures. Raises TorchImportError unless they match the actions."""
+    tree = {}
     for kind, alpha in like.items():
-        found[kind] = jnp.asarray(moments.get(("entropy", kind), np.zeros(alpha.shape)), jnp.float32)
-        if found[kind].shape != alpha.shape:
+        tree[kind] = jnp.asarray(moments.get(("entropy", kind), np.zeros(alpha.shape)), jnp.float32)
+        if tree[kind].shape != alpha.shape:
             raise TorchImportError(
-                f"Optimizer:entropy_optimizer: {found[kind].size} {kind} temperatures, the actions have {alpha.size}"
+                f"Optimizer:entropy_optimizer: {tree[kind].size} {kind} temperatures, the actions have {alpha.size}"
             )
-    return found
+    return tree
 
 
 def _without_heads(weights: Weights, settings: BehaviorSettings) -> tuple[dict[str, np.ndarray], list[str]]:
-    """`weights` without value heads of signals that are not trained with, and those signals."""
+    """Return `weights` without value heads of signals that are not trained with, and those signals."""
     wanted = tuple(f"{HEAD_PREFIX}{name}." for name in settings.reward_signals)
-    kept = {n: x for n, x in weights.items() if not n.startswith(HEAD_PREFIX) or n.startswith(wanted)}
-    gone = {name.removeprefix(HEAD_PREFIX).rpartition(".")[0] for name in weights if name not in kept}
-    return kept, sorted(gone)
+    weights_left = {n: x for n, x in weights.items() if not n.startswith(HEAD_PREFIX) or n.startswith(wanted)}
+    gone = {name.removeprefix(HEAD_PREFIX).rpartition(".")[0] for name in weights if name not in weights_left}
+    return weights_left, sorted(gone)
 
 
 def _require_normalizer(found: Any, wanted: Any) -> None:
@@ -190,7 +190,7 @@ def _require_normalizer(found: Any, wanted: Any) -> None:
 def _moments(
     moments: Mapping[Parameter, np.ndarray], networks: Mapping[str, Weights], layouts: Layouts
 ) -> dict[str, Any]:
-    """One of Adam's moments as a tree of each network; zero for parameters that never had a gradient."""
+    """Return one of Adam's moments as a tree of each network; zero for parameters that never had a gradient."""
     trees = {}
     for part, layout in layouts.items():
         names = [name for entry in layout for name in entry.names]
@@ -200,12 +200,12 @@ def _moments(
 
 
 def _by_parameter(moments: Mapping[str, Any], layouts: Layouts) -> dict[Parameter, np.ndarray]:
-    found = {("entropy", kind): np.array(x, np.float32) for kind, x in moments.get("entropy", {}).items()}
+    arrays_by_parameter = {("entropy", kind): np.array(x, np.float32) for kind, x in moments.get("entropy", {}).items()}
     for part, layout in layouts.items():
         if part in moments:  # the target has none
             arrays = torch_weights.export_arrays(moments[part], layout)
-            found |= {(part, name): np.array(array) for name, array in arrays.items()}
-    return found
+            arrays_by_parameter |= {(part, name): np.array(array) for name, array in arrays.items()}
+    return arrays_by_parameter
 
 
 def _ordered(weights: Weights, signals: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -213,7 +213,7 @@ def _ordered(weights: Weights, signals: tuple[str, ...]) -> dict[str, np.ndarray
 
 
 def _constants(action: ActionSpec, memory: int) -> dict[str, np.ndarray]:
-    """What ML-Agents keeps of the spec among the actor's weights."""
+    """Return the arrays in which ML-Agents keeps the spec among the actor's weights."""
     continuous, branches = action.continuous_size, action.discrete_branches
     values = {
         "version_number": [_VERSION],
@@ -227,7 +227,7 @@ def _constants(action: ActionSpec, memory: int) -> dict[str, np.ndarray]:
 
 
 def in_module_order(names: Iterable[str], signals: Sequence[str]) -> list[str]:
-    """Dotted names of one network's arrays as PyTorch lists them. `signals`: the value heads' names, in their order.
+    """Sort dotted names of one network's arrays as PyTorch lists them. `signals`: names of the value heads, in order.
 
     Raises KeyError for a name that no network of ML-Agents has.
     """
@@ -235,13 +235,13 @@ def in_module_order(names: Iterable[str], signals: Sequence[str]) -> list[str]:
 
     def rank(name: str) -> list[int]:
         parts = name.split(".")
-        found = []
+        result = []
         for i, part in enumerate(parts):
             if i and parts[i - 1] == "value_heads" and part != "value_heads":
-                found.append(heads[part])
+                result.append(heads[part])
             else:
                 ranks = _RANKS_OF_ARRAYS if i == len(parts) - 1 else _RANKS
-                found.append(int(part) if part.isdigit() else ranks[part])
-        return found
+                result.append(int(part) if part.isdigit() else ranks[part])
+        return result
 
     return sorted(names, key=rank)

@@ -1,7 +1,7 @@
-"""Runs of ML-Agents as runs of jaxrl, and back: one `Behavior/checkpoint.pt` each way.
+"""Converts runs of ML-Agents to runs of jaxrl, and back: one `Behavior/checkpoint.pt` each way.
 
-A run that is imported looks like one that the host loop has written and left, so that `--resume` goes on with weights,
-Adam, statistics of observations and trainer step, and `--initialize-from` takes the weights.
+An imported run looks like one that the host loop has written, so that `--resume` goes on with weights, Adam,
+statistics of observations and trainer step, and `--initialize-from` takes the weights.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from jaxrl.training.trained_policy import STEP, best_seed, load_trained, without
 from jaxrl.types import BehaviorSpec
 
 ROWS = 64
-"""Observations that are drawn to compare policy and ONNX files."""
+"""Number of random observations that compare policy and ONNX files."""
 _CLOSE, _CHOSEN = 1e-3, 0.95
-"""What two files of one policy may differ by, and the share of choices that are the same: rounding breaks ties."""
+"""Largest difference between two files of one policy, and least share of equal choices: rounding breaks ties."""
 _CONTINUOUS, _DISCRETE = "deterministic_continuous_actions", "deterministic_discrete_actions"
 _COMPARED = (_CONTINUOUS, _DISCRETE, AFTER)
 
@@ -62,73 +62,73 @@ class Source(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """One behavior as it is now."""
+    """One imported behavior."""
 
     name: str
     settings: BehaviorSettings
     spec: BehaviorSpec
     state: TrainState
-    remarks: Sequence[str]  # what was left behind
+    remarks: Sequence[str]  # contents that were left behind
     compared: Agreement | None = None  # with the ONNX file of ML-Agents
 
 
 def learner(source: Source, settings: RunSettings) -> Imported:
-    """The learner in a checkpoint of ML-Agents, as these settings train it.
+    """Return the learner in a checkpoint of ML-Agents, as these settings train it.
 
     Raises:
       SettingsError: the settings contradict the checkpoint.
-      TorchImportError: its arrays are those of other observations, actions or settings.
+      TorchImportError: its arrays fit other observations, actions or settings.
     """
-    own = behavior_settings_for(settings, source.name)
+    behavior = behavior_settings_for(settings, source.name)
     path = f"behaviors.{source.name}"
-    problems = [f"{path}.{text}" for text in contradictions(source.read, own)]
+    problems = [f"{path}.{text}" for text in contradictions(source.read, behavior)]
     if problems:
         raise SettingsError(problems, str(source.path))
-    with missing_demonstrations(own, source.spec) as (whole, missing):
+    with missing_demonstrations(behavior, source.spec) as (whole, missing):
         fresh = make_algorithm(source.spec, whole).init(jax.random.key(max(settings.env_settings.seed, 0)))
     try:
-        state, remarks = learner_of(source.read, source.spec, own, fresh)
+        state, remarks = learner_of(source.read, source.spec, behavior, fresh)
     except TorchImportError as error:
         raise TorchImportError(f"{source.path}: {error}") from error
     others = [f"module {name}" for name in source.read.others]
-    return Imported(source.name, own, source.spec, state, [*others, *remarks, *missing])
+    return Imported(source.name, behavior, source.spec, state, [*others, *remarks, *missing])
 
 
 def import_run(sources: Sequence[Source], settings: RunSettings, old_status: Path | None = None) -> list[Imported]:
     """Write the run that `settings.checkpoint_settings` names, with a checkpoint of each source.
 
-    `old_status`: training_status.json of the run that it was, whose lessons go along. After an error the folder of the
-    run is as it was before.
+    `old_status`: training_status.json of the old run, whose lessons are kept. After an error the folder of the run is
+    as it was before.
 
-    Raises RunFolderError where the folder is in use, and as `learner`.
+    Raises RunFolderError if the folder is in use, and as `learner`.
     """
     options = settings.checkpoint_settings
     folder = RunFolder(options.results_dir, options.run_id)
     if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
         raise RunFolderError(f"--out {folder.path}: is there already. Name a folder that is not, or remove this one.")
-    found = [learner(source, settings) for source in sources]
+    learners = [learner(source, settings) for source in sources]
     try:
         with folder.claimed(options):
             folder.prepare()
             status = _status(folder, old_status)
-            done = [_written(one, source, folder, status) for one, source in zip(found, sources, strict=True)]
+            imported = [_written(row, source, folder, status) for row, source in zip(learners, sources, strict=True)]
             files.write_text(folder.configuration, to_yaml(settings))
             trusted.remember(folder.path, settings.model_dump(mode="json"))
     except BaseException:
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
-    return done
+    return imported
 
 
 def export_run(
     run: Path, behavior: str | None, out: Path | None, seed: int | None = None, *, trust: bool = False
 ) -> tuple[Path, int]:
-    """Write the latest checkpoint of a behavior of `run` as ML-Agents' .pt; the file, and its trainer step.
+    """Write the latest checkpoint of a behavior of `run` as ML-Agents' .pt; return the file, and its trainer step.
 
     `out`: None: `<run>/<Behavior>/checkpoint.pt`, where `mlagents-learn --resume` and `--initialize-from` look.
     `trust` as in `load_trained`.
 
-    Raises TorchImportError for what ML-Agents has no counterpart of, RunFolderError where the file is there already or
+    Raises TorchImportError for parts without a counterpart in ML-Agents, RunFolderError if the file exists already or
     the run has no such checkpoint.
     """
     trained = load_trained(run, behavior=behavior, seed=seed, trust=trust)
@@ -145,7 +145,7 @@ def export_run(
 
 
 def _written(one: Imported, source: Source, folder: RunFolder, status: TrainingStatus) -> Imported:
-    """Checkpoint, ONNX files and entries of the status; compared with the ONNX file that ML-Agents wrote."""
+    """Write checkpoint, ONNX files and entries of the status; compare with the ONNX file that ML-Agents wrote."""
     step, obs = source.read.step, _observations(one)
     contents = Saved(train=one.state, step=np.int64(step), decisions=np.int64(0))
     masks = np.ones((ROWS, one.spec.action.mask_size), bool)
@@ -170,18 +170,18 @@ def _written(one: Imported, source: Source, folder: RunFolder, status: TrainingS
     exported = onnx_path(folder.behavior(one.name), step)
     remembered = None if memory is None else memory.astype(np.float32)
     bare = one.settings.trainer_type == "sac"
-    found = agreement(exported, source.model, one.spec, obs, remembered, squash_theirs=bare)
-    if found is not None and (found.difference > _CLOSE or found.same_choices < _CHOSEN):
+    result = agreement(exported, source.model, one.spec, obs, remembered, squash_theirs=bare)
+    if result is not None and (result.difference > _CLOSE or result.same_choices < _CHOSEN):
         raise TorchImportError(
             f"{source.path}: its policy does not act as {source.model} does (actions differ by up to "
-            f"{found.difference:.3g}, {found.same_choices:.0%} of the choices are the same): these files are not of "
+            f"{result.difference:.3g}, {result.same_choices:.0%} of the choices are the same): these files are not of "
             "one training. Give the file that belongs to it (--onnx), or the environment (--env)"
         )
-    return one._replace(compared=found)
+    return one._replace(compared=result)
 
 
 def _observations(one: Imported) -> tuple[np.ndarray, ...]:
-    """Observations of about the size that the policy has seen, float32 [ROWS, *shape]; images from 0 to 1."""
+    """Draw observations of about the size that the policy has seen, float32 [ROWS, *shape]; images from 0 to 1."""
     rng, drawn = np.random.default_rng(0), []
     for sensor, state in zip(one.spec.observations, one.state.policy.normalizer, strict=True):
         if kind_of(sensor) == "visual":
@@ -195,7 +195,7 @@ def _observations(one: Imported) -> tuple[np.ndarray, ...]:
 
 
 def _status(folder: RunFolder, old: Path | None) -> TrainingStatus:
-    """An empty status but for the lessons of the run before."""
+    """Return an empty status but for the lessons of the old run."""
     status = TrainingStatus(folder.status)
     for name, entries in (statuses.read(old) if old is not None and old.is_file() else {}).items():
         if statuses.LESSON in entries:
@@ -206,22 +206,22 @@ def _status(folder: RunFolder, old: Path | None) -> TrainingStatus:
 def _require_counterpart(run: Path, settings: BehaviorSettings) -> None:
     """Raise TorchImportError for parts of a learner that ML-Agents does not have."""
     network = settings.network_settings
-    own = {
+    unmatched = {
         f"trainer_type: {settings.trainer_type}": settings.trainer_type not in NETWORKS,
         "connectors": bool(settings.connectors),
         f"network_settings.body_type: {network.body_type}": network.body_type is not None,
         f"network_settings.vis_encode_type: {network.vis_encode_type}": split_address(network.vis_encode_type),
         "network_settings.memory.memory_type: gru": network.memory is not None and network.memory.memory_type != "lstm",
     }
-    found = [what for what, there in own.items() if there]
-    if found:
-        raise TorchImportError(f"{run}: ML-Agents has nothing like {', '.join(found)}, so there is no .pt of this run")
+    parts = [what for what, there in unmatched.items() if there]
+    if parts:
+        raise TorchImportError(f"{run}: ML-Agents has nothing like {', '.join(parts)}, so there is no .pt of this run")
 
 
 def _learner_in(
     folder: RunFolder, name: str, spec: BehaviorSpec, settings: BehaviorSettings, seed: int | None
 ) -> TrainState:
-    """The whole learner of the latest checkpoint; of several seeds the one that is asked for, or the best."""
+    """Return the whole learner of the latest checkpoint; of several seeds that of `seed`, or the best."""
     path = checkpoint.require_latest(folder.behavior(name))
     info = checkpoint.read_info(path)
     with missing_demonstrations(settings, spec) as (whole, _):
@@ -240,10 +240,10 @@ def _learner_in(
 
 
 class Agreement(NamedTuple):
-    """How two files answer the same observations."""
+    """Similarity of the answers of two files to equal observations."""
 
-    difference: float  # largest, of continuous actions and of what is remembered
-    same_choices: float  # share of the rows in which all branches choose the same
+    difference: float  # largest, of continuous actions and of the memory
+    same_choices: float  # share of the rows in which all branches choose alike
 
 
 def agreement(
@@ -255,12 +255,12 @@ def agreement(
     *,
     squash_theirs: bool = False,
 ) -> Agreement | None:
-    """Both files on the same N observations, all actions allowed; None where the other has no outputs to compare.
+    """Compare both files on N observations, all actions allowed; None where the other has no outputs to compare.
 
     Args:
       obs: float32 [N, *shape] each.
-      memory: float32 [N, m], what is remembered; None without memory.
-      squash_theirs: of SAC, whose mean ML-Agents writes without its tanh.
+      memory: float32 [N, m]; None without memory.
+      squash_theirs: for SAC, whose mean ML-Agents writes without its tanh.
     """
     feed = {f"obs_{i}": x for i, x in enumerate(obs)}
     feed["action_masks"] = np.ones((len(obs[0]), spec.action.mask_size), np.float32)
@@ -269,7 +269,7 @@ def agreement(
     try:
         answers = [_answers(open_session(str(path)), feed) for path in (ours, theirs)]
     except RuntimeErrors:
-        return None  # of an old version of ML-Agents, which ONNX Runtime cannot run
+        return None  # a file of an old version of ML-Agents, which ONNX Runtime cannot run
     if squash_theirs and _CONTINUOUS in answers[1]:
         answers[1][_CONTINUOUS] = np.tanh(answers[1][_CONTINUOUS])
     names = set(answers[0]) & set(answers[1])

@@ -1,4 +1,4 @@
-"""Read what `torch.save` wrote: a zip with a pickle that describes arrays, and their bytes one file each.
+"""Reads a file of `torch.save`: a zip with a pickle that describes arrays, and their bytes one file each.
 
 <any name>/data.pkl    the description, see `pickled`
 <any name>/data/<key>  bytes of an array, or of several
@@ -34,15 +34,15 @@ _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, 
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _MARK = object()
 _KEYS = (str, int, float, type(None))
-"""Types of keys. A tuple of tuples of tuples, each twice, is short in a file, and its hash takes for ever."""
+"""Types of keys. The hash of a tuple of tuples of tuples, each twice, takes for ever, though its file is short."""
 _DIGITS = 64
-"""Bits of a number: an offset, a size, a step of a trainer."""
+"""Largest number of bits of an integer: an offset, a size, a step of a trainer."""
 LARGEST = 2**24
-"""Bytes of a pickle; those of large networks have some hundred thousand. Also operations, copied items among them."""
+"""Largest size of a pickle in bytes (some hundred thousand for large networks), and number of operations and copies."""
 
 
 def refused(path: Path, name: str) -> ArtifactError:
-    """A file that names something else than arrays. Nothing of it has been run."""
+    """Return the error of a file that names something else than arrays. Nothing of it has been run."""
     return ArtifactError(
         f"{path}: asks for {name}, which is not an array; nothing of it was run. Expected a checkpoint (.pt) that "
         "ML-Agents wrote: arrays and numbers alone"
@@ -50,7 +50,7 @@ def refused(path: Path, name: str) -> ArtifactError:
 
 
 def damaged(path: Path, why: str) -> ArtifactError:
-    """A file that does not hold what it should."""
+    """Return the error of a file with contents that do not fit."""
     return ArtifactError(
         f"{path}: the file is damaged ({why}). Copy it anew, or take another: ML-Agents keeps several "
         "<Behavior>-<step>.pt in the behavior's folder"
@@ -73,21 +73,21 @@ _BROKEN = (
     *(ValueError, IndexError, KeyError, TypeError, AttributeError, StopIteration),
     *(NotImplementedError, EOFError, OverflowError, RuntimeError),  # of zipfile: encrypted, cut off
 )
-"""What reading something raises that is not what was written."""
+"""Errors of reading a damaged file."""
 _DEEPEST = 8
-"""Containers in containers. Those of a checkpoint go down to 4."""
+"""Largest depth of nested containers. Checkpoints have 4."""
 _DIMENSIONS = 8
 _SHARED = 16
-"""Names of one array: those of tied layers have two or three."""
+"""Largest number of names of one array: tied layers have two or three."""
 _PICKLE = "/data.pkl"
 _OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""How a file begins that a PyTorch before 1.6 wrote."""
+"""First bytes of a file of PyTorch before 1.6."""
 
 
 def read_torch_file(path: Path) -> Any:
-    """The contents of a file that `torch.save` wrote: containers, texts, numbers, and numpy arrays for tensors.
+    """Return the contents of a file of `torch.save`: containers, texts, numbers, and numpy arrays for tensors.
 
-    Nothing in the file is run: whatever names more than arrays is refused. Arrays that share their bytes do so here.
+    Nothing in the file is run: names of anything but arrays are refused. Arrays that share bytes in the file do here.
 
     Raises ArtifactError for a file that is missing, damaged, in the format before 1.6, or holds more than arrays.
     """
@@ -128,8 +128,8 @@ class _Reader:
             raise ArtifactError(f"{path}: is a zip, but none of PyTorch's: expected one data.pkl, found {len(names)}")
         self._folder = names[0].removesuffix(_PICKLE)
         self._storages: dict[str, np.ndarray] = {}
-        self._filled_ones: dict[int, Any] = {}  # by the identity of what was filled
-        self._sizes: dict[int, int] = {}  # likewise: values in it
+        self._filled_ones: dict[int, Any] = {}  # by the identity of the value before
+        self._sizes: dict[int, int] = {}  # likewise: number of values in it
         self._room = path.stat().st_size  # bytes that are still to be read
         self._numbers = 0  # of all arrays
         self._order: Literal["<", ">"] = "<"
@@ -140,7 +140,7 @@ class _Reader:
         return self._filled(interpret(self._bytes("data.pkl"), self._storage))
 
     def _bytes(self, name: str) -> bytes:
-        """One file. Those of PyTorch are not compressed, so that they are no larger than the zip."""
+        """Return one file. PyTorch does not compress its files, so that they are no larger than the zip."""
         info = self._archive.getinfo(f"{self._folder}/{name}")
         if info.compress_type != zipfile.ZIP_STORED:
             raise ValueError(f"{name} is compressed, which PyTorch never does")
@@ -150,7 +150,7 @@ class _Reader:
         return self._archive.read(info)
 
     def _storage(self, named: Any) -> np.ndarray:
-        """The array [elements] that a persistent id ("storage", its type, key, device, elements) means."""
+        """Return the array [elements] of a persistent id ("storage", its type, key, device, elements)."""
         what, kind, key, _, _ = named
         if what != "storage" or not isinstance(kind, Name) or kind.text not in _DTYPES:
             word = repr(what)[:50] if isinstance(what, str) else type(what).__name__
@@ -164,7 +164,7 @@ class _Reader:
         return self._storages[key]
 
     def _filled(self, value: Any, depth: int = 0) -> Any:
-        """`value` with arrays for tensors, in dictionaries and lists. What stands in several places is filled once."""
+        """Return `value` with arrays for tensors, in dictionaries and lists. A shared object is filled once."""
         if depth > _DEEPEST:
             raise ValueError(f"more than {_DEEPEST} containers in each other")
         if isinstance(value, Tensor):
@@ -177,22 +177,22 @@ class _Reader:
             self._sizes[id(value)] = 1 + sum(self._sizes.get(id(item), 1) for item in items)
             if self._sizes[id(value)] > LARGEST:
                 raise ValueError(f"more than {LARGEST:,} values, counting what stands in several places")
-            found = dict(zip(value, filled, strict=True)) if isinstance(value, dict) else type(value)(filled)
-            self._filled_ones[id(value)] = found
+            filled_value = dict(zip(value, filled, strict=True)) if isinstance(value, dict) else type(value)(filled)
+            self._filled_ones[id(value)] = filled_value
         return self._filled_ones[id(value)]
 
     def _array(self, tensor: Tensor) -> np.ndarray:
-        """The array of a tensor. All of them together have no more numbers than some times what the file holds."""
+        """Return the array of a tensor. Limits the numbers of all arrays to some times those in the file."""
         if id(tensor) not in self._filled_ones:
-            self._filled_ones[id(tensor)] = found = _array(tensor)
-            self._numbers += found.size
+            self._filled_ones[id(tensor)] = array = _array(tensor)
+            self._numbers += array.size
             if self._numbers > _SHARED * sum(storage.size for storage in self._storages.values()):
                 raise ValueError(f"arrays of {self._numbers:,} numbers, many times what the file holds")
         return self._filled_ones[id(tensor)]
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    """A view of the tensor's storage."""
+    """Return a view of the tensor's storage."""
     storage, offset, shape, stride = tensor
     if not isinstance(shape, tuple) or not isinstance(stride, tuple) or max(len(shape), len(stride)) > _DIMENSIONS:
         raise TypeError("an array without a shape")
@@ -211,7 +211,7 @@ def _array(tensor: Tensor) -> np.ndarray:
 
 
 def _no_zip(path: Path, why: str) -> ArtifactError:
-    """A file that cannot be opened as a zip."""
+    """Return the error of a file that cannot be opened as a zip."""
     with open_regular(path) as file:
         start = file.read(len(_OLD_MAGIC))
     if start == _OLD_MAGIC:
@@ -229,27 +229,27 @@ class ForeignNameError(Exception):
 
 
 class Name(NamedTuple):
-    """Something that the pickle names: "module attribute". It stays a text."""
+    """A name in the pickle, "module attribute". It stays a text."""
 
     text: str
 
 
 class Tensor(NamedTuple):
-    """What a pickle says about one array."""
+    """Description of one array in a pickle."""
 
-    storage: Any  # as `persistent` gave it
+    storage: Any  # as returned by `persistent`
     offset: int  # elements
     shape: tuple[int, ...]
     stride: tuple[int, ...]  # elements
 
 
 def interpret(data: bytes, persistent: Callable[[Any], Any]) -> Any:
-    """The value that a pickle describes: dictionaries, lists, tuples, texts, numbers and `Tensor`s.
+    """Return the value that a pickle describes: dictionaries, lists, tuples, texts, numbers and `Tensor`s.
 
-    `persistent`: what stands for a persistent id, which is how PyTorch names the bytes of an array.
+    `persistent` returns the value of a persistent id, with which PyTorch names the bytes of an array.
 
-    Raises ForeignNameError for what this machine does not know, and ValueError, IndexError, KeyError or TypeError for
-    a pickle that is broken.
+    Raises ForeignNameError for unknown names and operations, and ValueError, IndexError, KeyError or TypeError for a
+    broken pickle.
     """
     stack: list[Any] = []
     memo: dict[int, Any] = {}
@@ -272,7 +272,7 @@ def interpret(data: bytes, persistent: Callable[[Any], Any]) -> Any:
 
 
 def _do(name: str, argument: Any, stack: list[Any], memo: dict[int, Any], persistent: Callable[[Any], Any]) -> None:
-    """One opcode."""
+    """Execute one opcode."""
     if name in _PUSHED:
         stack.append(argument)
     elif name in _CONSTANTS:
@@ -302,7 +302,7 @@ def _do(name: str, argument: Any, stack: list[Any], memo: dict[int, Any], persis
 
 
 def _contain(name: str, stack: list[Any]) -> None:
-    """Opcodes of containers."""
+    """Execute an opcode of containers."""
     if name == "MARK":
         stack.append(_MARK)
     elif name == "EMPTY_DICT":
@@ -325,7 +325,7 @@ def _contain(name: str, stack: list[Any]) -> None:
 
 
 def _since_mark(stack: list[Any]) -> list[Any]:
-    """Everything above the last mark, which goes."""
+    """Remove the last mark and return everything above it."""
     at = next(i for i in range(len(stack) - 1, -1, -1) if stack[i] is _MARK)
     items = stack[at + 1 :]
     del stack[at:]
@@ -352,7 +352,7 @@ def _named(text: str) -> Name:
 
 
 def _made(what: Any, arguments: Any) -> Any:
-    """What a call of one of the known names would give."""
+    """Return the result of a call of one of the known names."""
     name = what.text if isinstance(what, Name) else type(what).__name__
     if name == ORDERED:
         pairs = arguments[0] if arguments else ()

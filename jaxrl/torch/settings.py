@@ -1,4 +1,4 @@
-"""Where settings and an ML-Agents checkpoint contradict each other: each key, what it says, and what to write."""
+"""Finds contradictions between settings and an ML-Agents checkpoint: each key, its value, and the right one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ENCODERS = {(16, 8): "simple", (32, 8): "nature_cnn", (35, 3): "match3", (16, 3
 
 
 def contradictions(checkpoint: TorchCheckpoint, settings: BehaviorSettings) -> list[str]:
-    """One text, key first, for each setting with which the checkpoint's networks cannot have been made."""
+    """Return one text, key first, for each setting with which the checkpoint's networks cannot have been made."""
     pairs = list(_compared(checkpoint, settings))
     texts = [f"{key}: got {json.dumps(given)}, but the checkpoint has {json.dumps(has)}: write {json.dumps(has)}"
              for key, given, has in pairs if given != has]  # fmt: skip
@@ -34,7 +34,7 @@ def contradictions(checkpoint: TorchCheckpoint, settings: BehaviorSettings) -> l
 
 
 def action_of(policy: Weights) -> ActionSpec:
-    """The actions that a checkpoint notes among the actor's weights. Raises TorchImportError where it does not."""
+    """Return the actions that a checkpoint notes among the actor's weights. Raises TorchImportError if it does not."""
     names = ("continuous_act_size_vector", "discrete_act_size_vector")
     missing = [name for name in names if name not in policy]
     if missing:
@@ -45,7 +45,7 @@ def action_of(policy: Weights) -> ActionSpec:
 
 
 def _compared(checkpoint: TorchCheckpoint, settings: BehaviorSettings) -> Iterator[tuple[str, object, object]]:
-    """Key, what the settings say, what the checkpoint shows; where it shows nothing, nothing."""
+    """Yield key, value in the settings, and value in the checkpoint, where the checkpoint shows one."""
     network, policy = settings.network_settings, checkpoint.policy
     yield "trainer_type", settings.trainer_type, checkpoint.trainer_type
     layers = {int(match[1]) for name in policy if (match := _BODY.fullmatch(name))}
@@ -55,23 +55,23 @@ def _compared(checkpoint: TorchCheckpoint, settings: BehaviorSettings) -> Iterat
         yield "network_settings.num_layers", network.num_layers, len(layers)
     if "memory_size_vector" in policy:
         size = int(np.asarray(policy["memory_size_vector"]).reshape(-1)[0]) or None
-        given = network.memory.memory_size if network.memory else None
-        yield "network_settings.memory" if None in (size, given) else "network_settings.memory.memory_size", given, size
+        value = network.memory.memory_size if network.memory else None
+        yield "network_settings.memory" if None in (size, value) else "network_settings.memory.memory_size", value, size
     yield from _observed(checkpoint, settings)
     if settings.trainer_type == checkpoint.trainer_type == "ppo":
-        given = getattr(settings.hyperparameters, "shared_critic", False)
-        yield "hyperparameters.shared_critic", given, shares_critic(policy)
+        value = getattr(settings.hyperparameters, "shared_critic", False)
+        yield "hyperparameters.shared_critic", value, shares_critic(policy)
 
 
 def _observed(checkpoint: TorchCheckpoint, settings: BehaviorSettings) -> Iterator[tuple[str, object, object]]:
-    """What depends on which observations there are."""
+    """Yield likewise the settings that depend on the kinds of observations."""
     network, policy = settings.network_settings, checkpoint.policy
     if any(name.endswith(_NORMALIZER) for name in policy):
         yield "network_settings.normalize", network.normalize, True
-    found = {_ENCODERS.get((x.shape[0], x.shape[-1])) for name, x in policy.items() if _FIRST_FILTERS.fullmatch(name)}
-    if not found and any(_IMAGE.fullmatch(name) for name in policy):
-        found = {"fully_connected"}
-    if len(found) == 1 and None not in found:
-        yield "network_settings.vis_encode_type", network.vis_encode_type, found.pop()
+    kinds = {_ENCODERS.get((x.shape[0], x.shape[-1])) for name, x in policy.items() if _FIRST_FILTERS.fullmatch(name)}
+    if not kinds and any(_IMAGE.fullmatch(name) for name in policy):
+        kinds = {"fully_connected"}
+    if len(kinds) == 1 and None not in kinds:
+        yield "network_settings.vis_encode_type", network.vis_encode_type, kinds.pop()
     if any(".hypernet." in name for name in policy):  # goals make the weights of the last hidden layer
         yield "network_settings.goal_conditioning_type", network.goal_conditioning_type, "hyper"

@@ -1,7 +1,7 @@
-"""Demonstrations that are not at hand when a run is imported: a stand-in of the same agents takes their place.
+"""Replaces demonstrations that are missing when a run is imported by a stand-in of equal agents.
 
-A learner is made with its demonstrations, but no array of it depends on what they show: a checkpoint of ML-Agents does
-not hold them either. Statistics of observations of `gail` do; it is not imported without its demonstrations.
+A learner is made with its demonstrations, but none of its arrays depends on their contents, and a checkpoint of
+ML-Agents does not hold them either. Only `gail` keeps statistics of them; it is not imported without demonstrations.
 """
 
 from __future__ import annotations

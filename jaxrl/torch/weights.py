@@ -1,6 +1,6 @@
-"""ML-Agents' PyTorch weights as ours, and back: arrays in, arrays out, no torch needed.
+"""Converts ML-Agents' PyTorch weights to ours, and back: arrays in, arrays out, no torch needed.
 
-A layout lists for each of our arrays the names it is made of (`torch_layout`). Layouts follow from the behavior spec
+A layout lists the names that each of our arrays is made of (`torch_layout`). Layouts follow from the behavior spec
 and the settings, never from a list of known networks. Arrays are float32; the flax parameters come as {"params": ...}.
 """
 
@@ -58,33 +58,33 @@ class Imported(NamedTuple):
 
 
 def actor_layout(spec: BehaviorSpec, settings: NetworkSettings) -> Layout:
-    """Layout of `networks.models.Actor`."""
+    """Return the layout of `networks.models.Actor`."""
     return (*body_layout(spec, settings), *_action_heads(spec, _width(settings)))
 
 
 def value_layout(spec: BehaviorSpec, settings: NetworkSettings, signals: tuple[str, ...]) -> Layout:
-    """Layout of `networks.models.ValueNetwork`."""
+    """Return the layout of `networks.models.ValueNetwork`."""
     return (*body_layout(spec, settings), *_value_heads(_width(settings), signals))
 
 
 def squashed_layout(spec: BehaviorSpec, settings: NetworkSettings) -> Layout:
-    """Layout of `networks.models.SquashedActor`."""
+    """Return the layout of `networks.models.SquashedActor`."""
     return (*body_layout(spec, settings), *_action_heads(spec, _width(settings), squashed=True))
 
 
 def action_value_layout(spec: BehaviorSpec, settings: NetworkSettings, signals: tuple[str, ...]) -> Layout:
-    """Layout of `networks.models.ActionValueNetwork`."""
+    """Return the layout of `networks.models.ActionValueNetwork`."""
     network = body_layout(spec, settings, spec.action.continuous_size)
     return (*network, *_value_heads(_width(settings), signals, max(spec.action.mask_size, 1)))
 
 
 def shared_layout(spec: BehaviorSpec, settings: NetworkSettings, signals: tuple[str, ...]) -> Layout:
-    """Layout of `networks.models.SharedActorCritic`."""
+    """Return the layout of `networks.models.SharedActorCritic`."""
     return (*actor_layout(spec, settings), *_value_heads(_width(settings), signals))
 
 
 def team_critic_layout(spec: BehaviorSpec, settings: NetworkSettings, signals: tuple[str, ...]) -> Layout:
-    """Layout of `networks.models.TeamCritic`."""
+    """Return the layout of `networks.models.TeamCritic`."""
     hidden, size = settings.hidden_units, encoding_size(spec, settings)
     with_action = size + spec.action.continuous_size + spec.action.mask_size
     embedding = "network_body.{}.self_ent_encoder.seq_layers.0"
@@ -100,7 +100,7 @@ def team_critic_layout(spec: BehaviorSpec, settings: NetworkSettings, signals: t
 
 
 def import_weights(weights: Weights, layout: Layout, spec: BehaviorSpec) -> Imported:
-    """Build one of our networks from the weights of one of theirs.
+    """Build one of our networks from the weights of one of ML-Agents'.
 
     Raises `TorchImportError` naming every missing, left-over or misshapen entry.
     """
@@ -113,7 +113,7 @@ def import_weights(weights: Weights, layout: Layout, spec: BehaviorSpec) -> Impo
 
 
 def import_arrays(weights: Weights, layout: Layout) -> dict[str, Any]:
-    """The arrays of a layout alone (parameters, or gradients of them) as {"params": ...}; other names are not read."""
+    """Return the arrays of a layout (parameters, or their gradients) as {"params": ...}; other names are not read."""
     _check_names({name for entry in layout for name in entry.names if name in weights}, _names(layout))
     flat = {}
     for entry in layout:
@@ -129,7 +129,7 @@ def import_arrays(weights: Weights, layout: Layout) -> dict[str, Any]:
 
 
 def export_arrays(params: Mapping[str, Any], layout: Layout) -> dict[str, np.ndarray]:
-    """The inverse of `import_arrays`: {"params": ...} to arrays by dotted names. Raises `TorchImportError`."""
+    """Invert `import_arrays`: return arrays of {"params": ...} by dotted names. Raises `TorchImportError`."""
     flat = flatten_dict(params["params"])
     paths = {entry.path for entry in layout}
     if set(flat) != paths:
@@ -145,7 +145,7 @@ def export_arrays(params: Mapping[str, Any], layout: Layout) -> dict[str, np.nda
 
 
 def export_normalizer(states: States) -> dict[str, np.ndarray]:
-    """Normaliser states as checkpoint entries; the count is an int64."""
+    """Return normaliser states as checkpoint entries; the count is an int64."""
     weights = {}
     for i, state in enumerate(states):
         if state is not None:
@@ -187,12 +187,12 @@ def _names(layout: Layout) -> set[str]:
 
 
 def body_layout(spec: BehaviorSpec, settings: NetworkSettings, action: int = 0) -> Layout:
-    """Layout of `networks.body.NetworkBody`; `action`: numbers that join the encoding."""
+    """Return the layout of `networks.body.NetworkBody`; `action`: numbers that join the encoding."""
     return (*encoders(spec, settings), *conditioned_body(spec, settings, action), *_memory(settings))
 
 
 def _memory(settings: NetworkSettings) -> Layout:
-    """An LSTM after the body; ML-Agents has no other memory. Raises `TorchImportError`."""
+    """Return the layout of an LSTM after the body; ML-Agents has no other memory. Raises `TorchImportError`."""
     memory = settings.memory
     if memory is None:
         return ()
@@ -209,7 +209,7 @@ def _memory(settings: NetworkSettings) -> Layout:
 
 
 def _width(settings: NetworkSettings) -> int:
-    """Size of what heads read."""
+    """Return the input size of the heads."""
     return settings.hidden_units if settings.memory is None else features(settings.memory)
 
 
@@ -234,16 +234,16 @@ def _value_heads(inputs: int, signals: tuple[str, ...], outputs: int = 1) -> Lay
 
 
 def encoders(spec: BehaviorSpec, settings: NetworkSettings) -> Layout:
-    """Layout of `networks.observations.ObservationEncoder` as "encoder/...", without normalisers."""
-    found: list[Entry] = []
+    """Return the layout of `networks.observations.ObservationEncoder` as "encoder/...", without normalisers."""
+    entries: list[Entry] = []
     for i, observation in enumerate(spec.observations):
         if kind_of(observation) == "visual":
-            found += _image(("encoder", f"observation_{i}"), f"{ENCODER}.processors.{i}", observation, settings)
-    return (*found, *_entities(spec, settings))
+            entries += _image(("encoder", f"observation_{i}"), f"{ENCODER}.processors.{i}", observation, settings)
+    return (*entries, *_entities(spec, settings))
 
 
 def conditioned_body(spec: BehaviorSpec, settings: NetworkSettings, action: int = 0) -> Layout:
-    """Layout of the body of actors and value networks as "body/...": plain layers, or the last one chosen by goals."""
+    """Return the layout of bodies of actors and value networks as "body/...": the last layer may be chosen by goals."""
     size, hidden = encoding_size(spec, settings) + action, settings.hidden_units
     goals = conditioning_goals(spec, settings)
     if not goals:
@@ -261,7 +261,7 @@ def conditioned_body(spec: BehaviorSpec, settings: NetworkSettings, action: int 
 
 
 def layers(prefix: str, inputs: int, hidden: int, count: int) -> Layout:
-    """Plain layers of a body; the indices in the names count the activations as well."""
+    """Return the plain layers of a body; the indices in the names count the activations as well."""
     entries: list[Entry] = []
     for i in range(count):
         entries += linear(("body", f"layer_{i}"), (f"{prefix}.{2 * i}",), inputs, (hidden,))
@@ -270,7 +270,7 @@ def layers(prefix: str, inputs: int, hidden: int, count: int) -> Layout:
 
 
 def attention(path: tuple[str, ...], name: str, embedding: int) -> Layout:
-    """A residual self attention; queries, keys and values are one layer here."""
+    """Return the layout of a residual self attention; queries, keys and values are one layer here."""
     parts = tuple(f"{name}.fc_{part}" for part in "qkv")
     out = f"{name}.fc_out"
     return (
@@ -281,16 +281,16 @@ def attention(path: tuple[str, ...], name: str, embedding: int) -> Layout:
 
 
 def _entities(spec: BehaviorSpec, settings: NetworkSettings) -> Layout:
-    """Embeddings, what they see of the agent itself, and the attention over all of them."""
-    found = [(i, o) for i, o in enumerate(spec.observations) if kind_of(o) == "entities"]
-    if not found:
+    """Return the layout of embeddings, the input of the agent itself, and the attention over all of them."""
+    sensors = [(i, o) for i, o in enumerate(spec.observations) if kind_of(o) == "entities"]
+    if not sensors:
         return ()
-    own, path = encoding_size(spec, settings) - EMBEDDING, ("encoder", "entities")
+    self_size, path = encoding_size(spec, settings) - EMBEDDING, ("encoder", "entities")
     entries: list[Entry] = []
-    if own:
-        entries += linear((*path, "self"), (f"{ENCODER}.x_self_encoder.seq_layers.0",), own, (EMBEDDING,))
-    for j, (i, observation) in enumerate(found):
-        inputs = observation.shape[1] + (EMBEDDING if own else 0)
+    if self_size:
+        entries += linear((*path, "self"), (f"{ENCODER}.x_self_encoder.seq_layers.0",), self_size, (EMBEDDING,))
+    for j, (i, observation) in enumerate(sensors):
+        inputs = observation.shape[1] + (EMBEDDING if self_size else 0)
         name = f"{ENCODER}.processors.{i}.self_ent_encoder.seq_layers.0"
         entries += linear((*path, f"embed_{j}"), (name,), inputs, (EMBEDDING,))
     return (*entries, *attention((*path, "attention"), f"{ENCODER}.rsa", EMBEDDING))
@@ -299,7 +299,7 @@ def _entities(spec: BehaviorSpec, settings: NetworkSettings) -> Layout:
 def _image(
     path: tuple[str, ...], name: str, observation: ObservationSpec, settings: NetworkSettings
 ) -> Iterator[Entry]:
-    flat = int(np.prod(visual.image_encoder(settings).features(observation.shape)))  # what reaches the linear layer
+    flat = int(np.prod(visual.image_encoder(settings).features(observation.shape)))  # inputs of the linear layer
     channels, trunk = observation.shape[0], (*path, "trunk")
     if settings.vis_encode_type == "resnet":
         yield from _resnet(trunk, f"{name}.sequential", channels)
@@ -314,7 +314,7 @@ def _image(
 
 
 def _resnet(trunk: tuple[str, ...], name: str, channels: int) -> Iterator[Entry]:
-    """Per stack four modules: filters, pool, block, block; a block's filters are its modules 1 and 3."""
+    """Yield four modules per stack: filters, pool, block, block; a block's filters are its modules 1 and 3."""
     for i, maps in enumerate(resnet.CHANNELS):
         yield from filters((*trunk, f"stack_{i}"), f"{name}.{4 * i}", channels, maps, resnet.SIDE)
         for j in range(resnet.BLOCKS):

@@ -1,4 +1,4 @@
-"""Write what `torch.load` reads, also with weights_only: the layout that stands in `reading`."""
+"""Writes files for `torch.load`, also with weights_only: the layout that stands in `reading`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 class Ordered(dict[str, Any]):
-    """A dictionary that PyTorch shall get as an OrderedDict: the state of a module."""
+    """A dictionary that PyTorch gets as an OrderedDict: the state of a module."""
 
 
 def write_torch_file(path: Path, contents: Mapping[str, Any]) -> None:
     """Write dictionaries, lists, tuples, texts, numbers and numpy arrays as `torch.save` does, atomically.
 
-    An array object that stands in several places is written once and shared there, as the tensors of a module are that
-    has two names. Raises ArtifactError when the file cannot be written, TypeError for a value of another kind.
+    An array object that stands in several places is written once and shared there, as a module's tensors with two names
+    are. Raises ArtifactError when the file cannot be written, TypeError for a value of another kind.
     """
     pickled = _Pickle(contents)
     with files.writing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
@@ -87,7 +87,7 @@ class _Pickle:
             self._add(value)
 
     def _tensor(self, array: np.ndarray) -> None:
-        """_rebuild_tensor_v2(storage, offset, shape, stride, requires_grad, hooks)."""
+        """Write _rebuild_tensor_v2(storage, offset, shape, stride, requires_grad, hooks)."""
         kind = _STORAGES[array.dtype.str[1:]]
         key = self._keys.setdefault(id(array), len(self.storages))
         if key == len(self.storages):
