@@ -1,1 +1,1 @@
-"""Unity builds in a Python loop of one's own: `jaxrl.unity_environment`, and its Gymnasium and PettingZoo views."""
+"""Unity builds in a user's own Python loop: `jaxrl.unity_environment`, and its Gymnasium and PettingZoo views."""

@@ -1,11 +1,11 @@
-"""Demonstrations in the formats of others: NumPy's `.npz` and Minari's data sets (minari.farama.org), both ways.
+"""Converts demonstrations to and from NumPy's `.npz` and Minari's data sets (minari.farama.org).
 
 A `.npz` file holds `observation_0`, `observation_1`, ... of all N + E states, episode after episode (one more than its
 decisions); `continuous`, `discrete`, `reward` and `group_reward` of the N decisions; `length`, `terminated` and
 `truncated` of the E episodes; and `document`, JSON with the behavior's name and specs.
 
-A data set of Minari has the spaces that `jaxrl.client` shows of the behavior. One that others have made becomes what
-`gymnasium:` makes of its spaces, so that demonstrations fit `--env gymnasium:ID`. Group rewards stand in its infos.
+A data set of Minari has the spaces that `jaxrl.client` shows of the behavior. One that others have made gets the specs
+that `gymnasium:` makes of its spaces, so that demonstrations fit `--env gymnasium:ID`. Group rewards are in its infos.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _GROUP = "group_reward"
 
 
 class Converted(NamedTuple):
-    """What was written."""
+    """Summary of the written demonstrations."""
 
     behavior: str
     episodes: int
@@ -63,13 +63,13 @@ def convert(
     Args:
       source: `FILE.demo`, a folder of them, `FILE.npz` or `minari:ID`.
       out: `FILE.demo`, `FILE.npz` or `minari:ID`.
-      behavior: its name in the new file; None: as it was, of a data set of others `agent`.
-      force: in the place of a file that is there.
-      demo_actions: where a .demo file holds the action of an observation, as in the settings; in `out` it is beside it.
+      behavior: its name in the new file; None: unchanged, or `agent` for a data set of others.
+      force: replace an existing file.
+      demo_actions: place of an observation's action in a .demo file, as in the settings; in `out` it is beside it.
 
     Raises:
-      JaxrlError: another ending, a file that is there already or is none of jaxrl's, no package `minari`, ...
-      JaxrlError: the demonstrations cannot be used. Where anything is raised, what was there before stays.
+      JaxrlError: another ending, a file that exists already or is none of jaxrl's, no package `minari`, ...
+      JaxrlError: the demonstrations cannot be used. After any error, the old file stays.
     """
     save = _writer(out, force)
     kind, found = _read(source, demo_actions)
@@ -108,9 +108,9 @@ def _read(source: str, demo_actions: str) -> tuple[Kind, Iterator[Episode]]:
         return _of_minari(source.removeprefix(MINARI))
     if Path(source).suffix == ".npz":
         return _of_npz(Path(source))
-    found = recordings(source)
-    read_demo(source, demo_actions)  # whatever is wrong with it, beforehand
-    return kind_of(found[0]), episodes(found, demo_actions)
+    files = recordings(source)
+    read_demo(source, demo_actions)  # raises for unusable files, beforehand
+    return kind_of(files[0]), episodes(files, demo_actions)
 
 
 def _to_npz(path: Path, kind: Kind, found: Iterator[Episode]) -> None:
@@ -156,7 +156,7 @@ def _of_npz(path: Path) -> tuple[Kind, Iterator[Episode]]:
 
 
 def _check_columns(columns: Mapping[str, np.ndarray], names: Sequence[str], spec: BehaviorSpec) -> None:
-    """Raise ValueError or KeyError unless the arrays of a .npz file have the shapes that `length` and the specs ask."""
+    """Raise ValueError or KeyError unless the arrays of a .npz file have the shapes given by `length` and the specs."""
     length = columns["length"]
     if length.dtype.kind not in "iu" or length.ndim != 1 or not len(length) or length.min() < 1:
         raise ValueError("length: expected a positive whole number for each episode")
@@ -187,22 +187,22 @@ def _to_minari(name: str, kind: Kind, found: Iterator[Episode]) -> None:
     }
     try:
         for part in _in_parts(found):
-            buffers = [_buffer(minari, spaces, one) for one in part]
+            buffers = [_buffer(minari, spaces, episode) for episode in part]
             if dataset is not None:
                 dataset.update_dataset_from_buffer(buffers)
                 continue
-            with warnings.catch_warnings():  # of no author, no environment, ...: demonstrations do not know them
+            with warnings.catch_warnings():  # of a missing author, environment, ...: demonstrations have none
                 warnings.simplefilter("ignore", UserWarning)
                 dataset = minari.create_dataset_from_buffers(name, buffer=buffers, **described)
         assert dataset is not None  # what is read holds an episode
-        told = json.dumps({"behavior": kind.behavior, "spec": spec_to_json(kind.spec)})
-        dataset.storage.update_metadata({"jaxrl": told})
+        notes = json.dumps({"behavior": kind.behavior, "spec": spec_to_json(kind.spec)})
+        dataset.storage.update_metadata({"jaxrl": notes})
     except (OSError, ValueError, TypeError) as error:
         raise JaxrlError(f"{MINARI}{name}: Minari does not take it: {error}") from error
 
 
 def _spaces(spec: BehaviorSpec) -> BehaviorSpaces:
-    """With names that HDF5 takes."""
+    """Return the spaces with names that HDF5 takes."""
     from jaxrl.client.spaces import BehaviorSpaces  # needs gymnasium, which comes with minari
 
     named = [x._replace(name=re.sub(r"[^\w.-]", "_", x.name) or "observation") for x in spec.observations]
@@ -241,15 +241,15 @@ def _of_minari(name: str) -> tuple[Kind, Iterator[Episode]]:
     if name not in minari.list_local_datasets():
         raise JaxrlError(f"{MINARI}{name}: there is no such data set here; `minari download {name}` may fetch it")
     dataset = minari.load_dataset(name)
-    told = dataset.storage.metadata.get("jaxrl")
-    if told is not None:
-        kind = _noted(told, f"{MINARI}{name}: what jaxrl notes in it")
+    notes = dataset.storage.metadata.get("jaxrl")
+    if notes is not None:
+        kind = _noted(notes, f"{MINARI}{name}: what jaxrl notes in it")
         return kind, map(partial(_ours, _spaces(kind.spec).names), dataset.iterate_episodes())
     from jaxrl.envs.foreign.behaviors import AgentKind
 
     kind = AgentKind("agent", dataset.spec.observation_space, dataset.spec.action_space)
-    found = (_theirs(kind, one) for one in dataset.iterate_episodes())
-    return Kind(kind.name, kind.spec), found
+    converted = (_theirs(kind, episode) for episode in dataset.iterate_episodes())
+    return Kind(kind.name, kind.spec), converted
 
 
 def _noted(text: str, where: str) -> Kind:

@@ -1,4 +1,4 @@
-"""One Unity player, the Editor, or one of jaxrl's own players, stepped by a loop of one's own.
+"""One Unity player, the Editor, or one of jaxrl's own players, stepped by a user's own loop.
 
     with jaxrl.unity_environment("builds/Walker", seed=1) as env:
         steps = env.reset()
@@ -9,7 +9,7 @@
             steps = env.step()
 
 `steps[behavior].deciding` holds the agents that ask for an action, `.ended` those whose episode is over. An agent id
-names an agent, not an episode: one that begins anew stands in both, under the same id. All are numpy arrays with one
+names an agent, not an episode: an agent that begins anew stands in both, under one id. All are numpy arrays with one
 row per agent (`jaxrl.types.BehaviorMessage`). No JAX is imported.
 """
 
@@ -35,7 +35,7 @@ from jaxrl.types import (
 
 
 class NoSuchBehaviorError(JaxrlError):
-    """No behavior of that name was seen so far; the text says which were."""
+    """No behavior of that name has been seen so far; the text lists those that have."""
 
 
 def unity_environment(
@@ -54,13 +54,13 @@ def unity_environment(
     Args:
         path: the executable (the platform's suffix may be left out), `player:NAME` for one of jaxrl's own, or None for
             the Editor, whose port is 5004.
-        seed: of the player. It is sent when it starts; a player cannot be seeded again.
+        seed: of the player. It is sent at the start; a player cannot be seeded again.
         worker: added to the port.
         base_port: of worker 0.
         timeout_wait: seconds; limits the start, each answer, and the time without an agent that asks.
         env_args: appended to the player's command line.
-        side_channels: objects of `mlagents_envs.side_channel`'s classes, or of one's own subclasses of `SideChannel`.
-            One with the id of a channel that jaxrl has (engine, parameters, statistics) takes its place.
+        side_channels: objects of `mlagents_envs.side_channel`'s classes, or of your own subclasses of `SideChannel`.
+          One with the id of a channel of jaxrl (engine, parameters, statistics) takes its place.
         engine: `no_graphics`, `num_areas`, `width`, `height`, `quality_level`, `time_scale`, `target_frame_rate`,
             `capture_frame_rate`, `log_folder`: as `UnityHostEnv`.
 
@@ -101,7 +101,7 @@ class UnityEnvironment:
 
     Attributes:
         specs: observations and actions of all behaviors seen so far.
-        steps: what the last `reset` or `step` gave.
+        steps: result of the last `reset` or `step`.
         stats: statistics that the environment sent with it.
     """
 
@@ -124,16 +124,16 @@ class UnityEnvironment:
         return self._host.about
 
     def reset(self, parameters: Mapping[str, ParameterValue] | None = None) -> dict[str, BehaviorMessage]:
-        """Begin all episodes anew, with these environment parameters. Returns `steps`.
+        """Begin all episodes anew, with these environment parameters. Return `steps`.
 
         Raises:
-            EnvironmentFailure: the player died, hung, or sent something wrong; EnvironmentClosed if it quit in order.
+            EnvironmentFailure: the player died, hung, or sent invalid data; EnvironmentClosed if it quit in order.
         """
         self._actions.clear()
         return self._take(self._host.reset(parameters))
 
     def get_steps(self, behavior: str) -> BehaviorMessage:
-        """The newest message of one behavior; without agents if they said nothing. Raises NoSuchBehaviorError."""
+        """Return the newest message of one behavior, which may have no agents. Raises NoSuchBehaviorError."""
         if behavior not in self.specs:
             if not self.specs:
                 raise NoSuchBehaviorError(f"{behavior}: no behavior is known before the first reset; call reset first")
@@ -143,7 +143,7 @@ class UnityEnvironment:
     def set_actions(
         self, behavior: str, action: Action | None = None, *, continuous: Any = None, discrete: Any = None
     ) -> None:
-        """What the agents in `steps[behavior].deciding` do with the next `step`, in their order.
+        """Set the actions of the agents in `steps[behavior].deciding` for the next `step`, in their order.
 
         Args:
             action: of all N of them, or its parts:
@@ -152,7 +152,7 @@ class UnityEnvironment:
 
         Raises:
             NoSuchBehaviorError: see there.
-            ActionError: a discrete action that is no whole number. Whether they fit is looked at by `step`.
+            ActionError: a discrete action that is no whole number. `step` checks whether the actions fit.
         """
         if action is not None:
             continuous, discrete = action
@@ -164,10 +164,10 @@ class UnityEnvironment:
         self._actions[behavior] = Action(np.asarray(continuous, np.float32), whole(discrete))
 
     def step(self) -> dict[str, BehaviorMessage]:
-        """Send the actions and wait for the next message in which an agent ended or asks. Returns `steps`.
+        """Send the actions and wait for the next message in which an agent ended or asks. Return `steps`.
 
         Raises:
-            ActionError: agents that asked got no actions, or some that do not fit; nothing was sent.
+            ActionError: agents that asked got no actions, or unfitting ones; nothing was sent.
             EnvironmentFailure, EnvironmentClosed: as `reset`.
         """
         result = self._host.step(self._actions)
@@ -175,7 +175,7 @@ class UnityEnvironment:
         return self._take(result)
 
     def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
-        """Environment parameters, sent with the next message: a scene reads them when it begins an episode."""
+        """Send environment parameters with the next message: a scene reads them when it begins an episode."""
         self._host.set_parameters(parameters)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Whole episodes of a JAX environment, one in each of E areas side by side, until all have ended."""
+"""Plays whole episodes of a JAX environment, one in each of E areas side by side, until all have ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxrl.training.acting import Act, Moment, first_moment, next_moment
 
 
 class Sums(NamedTuple):
-    """`PlayedEpisodes` in the making, of E areas."""
+    """Sums for `PlayedEpisodes` of E areas."""
 
     returns: Array  # float32 [E, A]
     group_returns: Array  # float32 [E, K]
@@ -26,22 +26,22 @@ class Sums(NamedTuple):
 
 
 class PlayedEpisodes(NamedTuple):
-    """What N episodes brought, as numpy arrays. A places in an area (all teams, one after the other), K teams."""
+    """Results of N episodes, as numpy arrays. A places in an area (all teams, one after the other), K teams."""
 
-    returns: np.ndarray  # float32 [N, A], own rewards of whoever lived in that place
-    group_returns: np.ndarray  # float32 [N, K], group rewards of each team, by whomever they were received
+    returns: np.ndarray  # float32 [N, A], own rewards of the members in that place
+    group_returns: np.ndarray  # float32 [N, K], group rewards of each team
     lengths: np.ndarray  # int32 [N], decisions
     finished: np.ndarray  # bool [N], False: still going on after `steps` decisions
 
     @staticmethod
     def joined(parts: Sequence[Sums], count: int) -> PlayedEpisodes:
-        """The first `count` of several."""
+        """Return the first `count` episodes of several parts."""
         together = zip(*jax.device_get(list(parts)), strict=True)
         return PlayedEpisodes(*(np.concatenate(field)[:count] for field in together))
 
 
 class _Going(NamedTuple):
-    """E areas between two decisions; moments and memories by behavior."""
+    """State of E areas between two decisions; moments and memories by behavior."""
 
     time: Array  # int32 []
     state: State  # [E, ...]
@@ -61,10 +61,10 @@ def play_episodes(
     parameters: Mapping[str, Any],
     steps: Array,
 ) -> Sums:
-    """One episode in each area, of at most `steps` decisions, int32 []; of the behavior `name`. `key` is consumed.
+    """Play one episode in each area, of at most `steps` decisions, int32 []; sum up `name`'s. `key` is consumed.
 
-    `policies` and `memories`, of the members of all areas, are what `acts` take, all by behavior; `parameters` are as
-    `sampling.of_one` makes them, and those that are distributions are drawn for each episode.
+    `policies` and `memories`, of the members of all areas, are arguments of `acts`, all by behavior; `parameters` are
+    made by `sampling.of_one`; distributions among them are drawn for each episode.
     """
     reset_key, play_key = jax.random.split(key)
 
@@ -78,17 +78,17 @@ def play_episodes(
         act_key, step_key = jax.random.split(jax.random.fold_in(play_key, now.time))
         sent, memories, moments = {}, {}, {}
         for i, (who, act) in enumerate(acts.items()):
-            own = act_key if i == 0 else jax.random.fold_in(act_key, i)
-            actions, memories[who] = act(policies[who], now.memories[who], now.moments[who], own)
+            own_key = act_key if i == 0 else jax.random.fold_in(act_key, i)
+            actions, memories[who] = act(policies[who], now.memories[who], now.moments[who], own_key)
             sent[who] = TeamActions(*(x.reshape(*views[who].alive.shape, -1) for x in actions))
-        state, done = jax.vmap(scene.step)(jax.random.split(step_key, areas), now.state, sent)
-        there = now.moments[name].view.alive | ~now.moments[name].begin  # who decides or pauses
-        sums = _added(part, now.sums, step_of_behavior(done, name), there.reshape(lead))
+        state, outcome = jax.vmap(scene.step)(jax.random.split(step_key, areas), now.state, sent)
+        there = now.moments[name].view.alive | ~now.moments[name].begin  # members that decide or pause
+        sums = _added(part, now.sums, step_of_behavior(outcome, name), there.reshape(lead))
         for who in acts:
-            mine = step_of_behavior(done, who)
+            mine = step_of_behavior(outcome, who)
             staying = mine.view._replace(alive=mine.view.alive & ~sums.finished[:, None])
-            came = (staying, mine.terminated | mine.truncated, mine.reward, mine.group_reward)
-            moments[who] = next_moment(now.moments[who], *jax.tree.map(_flat, came))
+            result = (staying, mine.terminated | mine.truncated, mine.reward, mine.group_reward)
+            moments[who] = next_moment(now.moments[who], *jax.tree.map(_flat, result))
         return _Going(now.time + 1, state, moments, memories, sums)
 
     none = Sums(
@@ -107,14 +107,14 @@ def play_episodes(
 
 
 def _added(part: Sizes, sums: Sums, done: TeamStep, there: Array) -> Sums:
-    """Sums with a step, for areas whose episode was still going on."""
+    """Add a step to the sums of areas whose episode is still going on."""
     going = ~sums.finished
     teams = (*done.over.shape, part.teams, part.members)
-    own = jnp.where(there, done.reward, 0.0)
+    own_rewards = jnp.where(there, done.reward, 0.0)
     group = jnp.where(there, done.group_reward, 0.0).reshape(teams)
-    received = jnp.where(group.max(-1) > -group.min(-1), group.max(-1), group.min(-1))  # by those who lived to get it
+    received = jnp.where(group.max(-1) > -group.min(-1), group.max(-1), group.min(-1))  # of living members
     return Sums(
-        returns=jnp.where(going[:, None], sums.returns + own, sums.returns),
+        returns=jnp.where(going[:, None], sums.returns + own_rewards, sums.returns),
         group_returns=jnp.where(going[:, None], sums.group_returns + received, sums.group_returns),
         lengths=sums.lengths + going,
         finished=sums.finished | done.over,
@@ -122,5 +122,5 @@ def _added(part: Sizes, sums: Sums, done: TeamStep, there: Array) -> Sums:
 
 
 def _flat(x: Array) -> Array:
-    """[E, A, ...] → [E·A, ...]."""
+    """Reshape [E, A, ...] to [E·A, ...]."""
     return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])

@@ -14,11 +14,11 @@ from jaxrl.types import Action, BehaviorMessage, JaxrlError
 
 
 class ViewError(JaxrlError):
-    """The environment does not fit the view. The text says what would."""
+    """The environment does not fit the view. The text names one that does."""
 
 
 def gymnasium_view(env: UnityEnvironment, *, uint8_visual: bool | None = None) -> GymnasiumView:
-    """`env`, which has one agent at a time, as a `gymnasium.Env`. It is reset once, to learn its spaces.
+    """Return `env`, which has one agent at a time, as a `gymnasium.Env`. It is reset once, to learn its spaces.
 
     `uint8_visual`: images as bytes (True), as float32 from 0 to 1 (False), or as the environment sends them.
 
@@ -30,13 +30,13 @@ def gymnasium_view(env: UnityEnvironment, *, uint8_visual: bool | None = None) -
 
 
 class GymnasiumView(gymnasium.Env[Any, Any]):
-    """See `gymnasium_view`. Spaces: `jaxrl.client.spaces`.
+    """A Unity environment as a `gymnasium.Env`, see `gymnasium_view`. Spaces: `jaxrl.client.spaces`.
 
     The reward is the agent's own plus its group's. `info` holds `agent_id`, and `action_mask` (bool [M], True: allowed)
-    where actions are discrete. `reset` begins with the episode that the scene itself has begun, and starts the scene
-    anew only in the middle of one, or with `options`: environment parameters, which a scene reads as an episode begins.
-    A player cannot be seeded again: the seed of `reset` is that of `np_random` alone. `spec.make()` gives another view
-    of the same player, begins its scene anew, and does not end it when it is closed.
+    where actions are discrete. `reset` begins with the episode that the scene itself has begun. It starts the scene
+    anew only in the middle of an episode, or with `options`: environment parameters, which a scene reads as an episode
+    begins. A player cannot be seeded again: the seed of `reset` seeds `np_random` alone. `spec.make()` gives another
+    view of the player, begins its scene anew, and does not end the player when it is closed.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012, as Gymnasium declares it
@@ -56,11 +56,11 @@ class GymnasiumView(gymnasium.Env[Any, Any]):
         (self._behavior,) = steps
         self._spaces = BehaviorSpaces(env.specs[self._behavior], uint8_visual)
         self.observation_space, self.action_space = self._spaces.observation, self._spaces.action
-        self._agent: int | None = None  # whose episode goes on; None: that of the next one has not begun
+        self._agent: int | None = None  # agent whose episode goes on; None: the next episode has not begun
         self._wait_for(None)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """The first observation of an episode and its info. Raises ViewError, EnvironmentFailure."""
+        """Return the first observation of an episode and its info. Raises ViewError, EnvironmentFailure."""
         super().reset(seed=seed)
         if self._agent is not None or options:
             self._env.reset({name: float(value) for name, value in (options or {}).items()})
@@ -91,9 +91,9 @@ class GymnasiumView(gymnasium.Env[Any, Any]):
         self._env.close()
 
     def _wait_for(self, agent: int | None) -> BehaviorMessage:
-        """The next message, which may be there already, in which `agent` ended or asks; None: in which somebody asks.
+        """Wait for a message, perhaps the present one, in which `agent` ended or asks; None: in which any agent asks.
 
-        Raises ViewError: others ask.
+        Raises ViewError if other agents ask.
         """
         while True:
             message = self._env.get_steps(self._behavior)

@@ -15,7 +15,7 @@ from jaxrl.types import Action, BehaviorMessage
 
 
 class _Seen(NamedTuple):
-    """An agent that lives: what it is called on the wire, and what was last seen of it."""
+    """A living agent: its name on the wire, and its last observation."""
 
     behavior: str
     agent_id: int
@@ -24,7 +24,7 @@ class _Seen(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """What `step` returns, by the names of the agents."""
+    """Return values of `step`, by the names of the agents."""
 
     obs: dict[str, Any]
     reward: dict[str, float]
@@ -33,13 +33,13 @@ class _Outcome(NamedTuple):
     infos: dict[str, dict[str, Any]]
 
     def add(self, name: str, obs: Any, reward: float, info: dict[str, Any]) -> None:
-        """An agent that has not ended."""
+        """Add an agent that has not ended."""
         self.obs[name], self.reward[name], self.infos[name] = obs, reward, dict(info)
         self.terminated[name] = self.truncated[name] = False
 
 
 def pettingzoo_view(env: UnityEnvironment, *, uint8_visual: bool | None = None) -> PettingZooView:
-    """`env` as a `pettingzoo.ParallelEnv`. It is reset once, to learn which agents there are.
+    """Return `env` as a `pettingzoo.ParallelEnv`. It is reset once, to learn its agents.
 
     `uint8_visual`: images as bytes (True), as float32 from 0 to 1 (False), or as the environment sends them.
 
@@ -50,15 +50,15 @@ def pettingzoo_view(env: UnityEnvironment, *, uint8_visual: bool | None = None) 
 
 
 class PettingZooView(ParallelEnv[str, Any, Any]):
-    """See `pettingzoo_view`. Spaces: `jaxrl.client.spaces`.
+    """A Unity environment as a `pettingzoo.ParallelEnv`, see `pettingzoo_view`. Spaces: `jaxrl.client.spaces`.
 
     Agents are called `<behavior>_<number>`, in the order in which they first ask in an episode of the view; numbers are
-    not used twice in it. The episode is over when all have ended; what begins with the same message belongs to the next
-    one, with which `reset` goes on. In the middle of an episode it starts the scene anew, and with `options`, which are
-    environment parameters: a scene reads them as an episode begins. So episodes are those of the scene where it has one
-    training area; with several that end one by one, the view's may go on for ever.
+    not used twice in it. The episode is over when all have ended; agents that begin in that message belong to the next
+    episode, with which `reset` goes on. In the middle of an episode, or with `options`, `reset` starts the scene anew;
+    `options` are environment parameters, which a scene reads as an episode begins. So episodes are those of the scene
+    if it has one training area; with several that end one by one, the view's may go on for ever.
 
-    An agent that lives and does not ask shows its last observation again, earns 0, and its action is not used:
+    An agent that lives and does not ask shows its last observation again, earns 0, and its action is ignored:
     `info["asked"]` is False. Rewards are own plus group reward; `info` holds `agent_id`, `group_id`, `group_reward` and
     `action_mask` (bool [M], True: allowed) where actions are discrete. A player cannot be seeded again: the seed of
     `reset` has no effect.
@@ -81,17 +81,17 @@ class PettingZooView(ParallelEnv[str, Any, Any]):
         self.agents = []
 
     def observation_space(self, agent: str) -> spaces.Space:
-        """Of an agent in `possible_agents`."""
+        """Return the space of an agent in `possible_agents`."""
         return self._spaces[self._behavior_of[agent]].observation
 
     def action_space(self, agent: str) -> spaces.Space:
-        """Of an agent in `possible_agents`."""
+        """Return the space of an agent in `possible_agents`."""
         return self._spaces[self._behavior_of[agent]].action
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """First observations and infos of all agents. Raises EnvironmentFailure."""
+        """Return first observations and infos of all agents. Raises EnvironmentFailure."""
         if self.agents or options:
             self._env.reset({name: float(value) for name, value in (options or {}).items()})
         self._begin()
@@ -99,7 +99,7 @@ class PettingZooView(ParallelEnv[str, Any, Any]):
         return {name: seen.obs for name, seen in lives}, {name: dict(seen.info) for name, seen in lives}
 
     def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
-        """Observations, rewards, terminations, truncations and infos of all that lived, by agent.
+        """Return observations, rewards, terminations, truncations and infos of all agents that lived, by agent.
 
         Raises:
             KeyError: an agent that asks got no action.
@@ -110,7 +110,7 @@ class PettingZooView(ParallelEnv[str, Any, Any]):
         outcome = _Outcome({}, {}, {}, {}, {})
         self._end(outcome)
         silent = set(self._lives)
-        if self._lives:  # else what begins belongs to the next episode
+        if self._lives:  # else new agents belong to the next episode
             for name, reward in self._meet().items():
                 silent.discard(name)
                 outcome.add(name, self._lives[name].obs, reward, self._lives[name].info)
@@ -121,14 +121,14 @@ class PettingZooView(ParallelEnv[str, Any, Any]):
         return tuple(outcome)
 
     def render(self) -> None:
-        """A player draws itself."""
+        """Do nothing: a player draws itself."""
 
     def close(self) -> None:
         """End the player."""
         self._env.close()
 
     def _begin(self) -> None:
-        """An episode of the view begins with those that ask now."""
+        """Begin an episode of the view with the agents that ask now."""
         self._lives, self._counts = {}, {}
         while not any(len(message.deciding.agent_id) for message in self._env.steps.values()):
             self._env.step()
@@ -136,7 +136,7 @@ class PettingZooView(ParallelEnv[str, Any, Any]):
         self.agents = list(self._lives)
 
     def _end(self, outcome: _Outcome) -> None:
-        """Agents of this episode that ended are among the living no more."""
+        """Remove agents of this episode that ended from the living ones."""
         names = self._names()
         for behavior, message in self._env.steps.items():
             ended = message.ended
@@ -152,7 +152,7 @@ class PettingZooView(ParallelEnv[str, Any, Any]):
                 outcome.truncated[name], outcome.terminated[name] = truncated, not truncated
 
     def _meet(self) -> dict[str, float]:
-        """Take note of all that ask; returns their rewards by name."""
+        """Register all agents that ask; return their rewards by name."""
         names, rewards = self._names(), {}
         for behavior, message in self._env.steps.items():
             deciding = message.deciding
@@ -175,7 +175,7 @@ class PettingZooView(ParallelEnv[str, Any, Any]):
             self._env.set_actions(behavior, Action(continuous, discrete))
 
     def _names(self) -> dict[tuple[str, int], str]:
-        """The living by behavior and agent id."""
+        """Return the living agents by behavior and agent id."""
         return {(seen.behavior, seen.agent_id): name for name, seen in self._lives.items()}
 
     def _space(self, behavior: str) -> BehaviorSpaces:
@@ -184,7 +184,7 @@ class PettingZooView(ParallelEnv[str, Any, Any]):
         return self._spaces[behavior]
 
     def _new_name(self, behavior: str) -> str:
-        """The next name of a behavior in this episode."""
+        """Return the next name of a behavior in this episode."""
         number = self._counts.get(behavior, 0)
         self._counts[behavior] = number + 1
         name = f"{behavior}_{number}"

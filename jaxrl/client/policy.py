@@ -1,6 +1,6 @@
-"""A trained policy in Python: `jaxrl.load(run)`, then `policy.act(observations)` and `policy.rollout(env)`.
+"""Loads a trained policy: `jaxrl.load(run)`, then `policy.act(observations)` and `policy.rollout(env)`.
 
-`jaxrl.load("FILE.onnx")` is one too, of a model that Unity runs.
+`jaxrl.load("FILE.onnx")` loads a model that Unity runs.
 """
 
 from __future__ import annotations
@@ -89,31 +89,31 @@ def load(
     deterministic: bool = False,
     trust: bool = False,
 ) -> Policy | SpacePolicy:
-    """The policy in the results folder of a run, in a folder that `JittedTrainer.save` has written, or in an ONNX file.
+    """Return the policy in a run's results folder, in a folder that `JittedTrainer.save` wrote, or in an ONNX file.
 
         policy = jaxrl.load("results/first", deterministic=True)
         action = policy.act(observations)
 
     Args:
-      run: the folder, of a host or compiled run, of one or many seeds; or `zoo:NAME`, one of `jaxrl zoo`; or a model
-        that Unity runs, of anybody's, `FILE.onnx`.
-      env: the environment that it shall play, a JaxEnv or JaxScene or its name (`jax:basic`). None: observations and
-        actions are those that the checkpoint notes, or the file shows. An environment of Gymnasium, PettingZoo or
-        RLlib, or its address (made with the arguments of the run, to see its spaces): the policy is a `SpacePolicy`,
-        which is shown what the environment gives and answers what it takes.
-      behavior: which one; None: that of `env`, or the only one of the run, or that which the file is called after.
+      run: the folder, of a host or compiled run, of one or many seeds; or `zoo:NAME`, one of `jaxrl zoo`; or any model
+        that Unity runs, `FILE.onnx`.
+      env: the environment that it will play, a JaxEnv or JaxScene or its name (`jax:basic`). None: the checkpoint, or
+        the file, gives observations and actions. An environment of Gymnasium, PettingZoo or RLlib, or its address
+        (made with the arguments of the run, to see its spaces): the policy is a `SpacePolicy`, which reads the
+        environment's observations and returns its actions.
+      behavior: its name; None: that of `env`, or the only one of the run, or that in the file's name.
       checkpoint: a step, or the path of a checkpoint folder; None: the latest.
-      seed: number of a seed, that of its folder of events; None: the one that training_status.json calls the best.
-      deterministic: act with the mean or most likely action; False: as the run's settings say, usually a sample.
-      trust: import code that the folder names: an algorithm or network of somebody's own runs with all your rights.
+      seed: number of a seed, as in its folder of events; None: the best one according to training_status.json.
+      deterministic: act with the mean or most likely action; False: as in the run's settings, usually with a sample.
+      trust: import code that the folder names: a user's algorithm or network runs with all your rights.
 
     Raises:
       RunFolderError: no such folder, behavior, checkpoint or seed.
-      CheckpointError: damaged, from a newer jaxrl, for another spec, or too old to note its own.
+      CheckpointError: damaged, from a newer jaxrl, for another spec, or too old to contain its spec.
       ArtifactError: no ONNX file that Unity would run for these observations and actions.
-      PolicyError: the environment has several behaviors, and none of them is named.
-      OwnCodeError: an algorithm or network of one's own cannot be imported.
-      UntrustedError: the folder names code that you have not named, and `trust` is false.
+      PolicyError: the environment has several behaviors, and `behavior` names none of them.
+      OwnCodeError: a user's algorithm or network cannot be imported.
+      UntrustedError: the folder names code that you have not trusted, and `trust` is false.
     """
     require_float32()
     cache_by_default()
@@ -126,25 +126,25 @@ def load(
 
         behavior, kind, batch = kind_for(folder, env, behavior)
         return SpacePolicy(Policy(load_policy(folder, kind.spec, behavior=behavior, **chosen)), kind, batch)
-    made: Any = environment_of(env) if isinstance(env, str) else env
-    if isinstance(made, JaxScene):
-        made = _part(made, behavior_of_file(Path(run)) if behavior is None and is_model(run) else behavior)
-    name = behavior if made is None or behavior is not None else made.name
-    trained = load_policy(folder, None if made is None else made.spec, behavior=name, **chosen)
-    if made is None:
+    jax_env: Any = environment_of(env) if isinstance(env, str) else env
+    if isinstance(jax_env, JaxScene):
+        jax_env = _part(jax_env, behavior_of_file(Path(run)) if behavior is None and is_model(run) else behavior)
+    name = behavior if jax_env is None or behavior is not None else jax_env.name
+    trained = load_policy(folder, None if jax_env is None else jax_env.spec, behavior=name, **chosen)
+    if jax_env is None:
         _tell_of_spaces(folder, trained)
     return Policy(trained)
 
 
 def _is_jax(env: Any) -> bool:
-    """Whether it is in JAX, or nothing."""
+    """Return whether the environment is in JAX, or None."""
     if isinstance(env, str):
         return parse_address(env).kind not in (Kind.GYMNASIUM, Kind.PETTINGZOO, Kind.RLLIB)
     return env is None or isinstance(env, JaxEnv | JaxScene)
 
 
 def _tell_of_spaces(run: Path, trained: Trained) -> None:
-    """Warn that actions are not those of the environment, where they may be taken for them in silence."""
+    """Warn if continuous actions or offsets of the policy are silently not those of the environment."""
     identity = identities(RunFolder(run.parent, run.name).status).get(trained.behavior)
     if identity is not None and (trained.spec.action.continuous_size or "start=" in identity.spaces):
         log.warning(
@@ -154,7 +154,7 @@ def _tell_of_spaces(run: Path, trained: Trained) -> None:
 
 
 def _part(scene: JaxScene, behavior: str | None) -> BehaviorPart:
-    """The behavior of that name. Raises PolicyError."""
+    """Return the behavior of that name. Raises PolicyError."""
     names = [part.name for part in scene.parts]
     if behavior not in names:
         got = "none is named" if behavior is None else f"{behavior} is none of them"
@@ -163,7 +163,7 @@ def _part(scene: JaxScene, behavior: str | None) -> BehaviorPart:
 
 
 class PolicyAction(NamedTuple):
-    """What the environment receives, and what is to be given back at the next decision. Axes `...` as given."""
+    """Actions for the environment, and the memory for the next decision. Axes `...` as in the call."""
 
     continuous: Array  # float32 [..., C]
     discrete: Array  # int32 [..., D]
@@ -171,13 +171,13 @@ class PolicyAction(NamedTuple):
 
 
 class Policy:
-    """A trained policy. It does not learn: normalisation and the statistics of connectors stay as they are."""
+    """A trained policy. It does not learn: normalisation and statistics of connectors stay fixed."""
 
     def __init__(self, trained: Trained) -> None:
         self._trained = trained
         self._act = jax.jit(partial(_act, trained.algorithm))
         self._memory = cache(self.initial_memory)  # agents mostly come in equal numbers
-        self._programs: dict[Any, Any] = {}  # of `rollout`, by environment and number of areas
+        self._programs: dict[Any, Any] = {}  # for `rollout`, by environment and number of areas
 
     def __repr__(self) -> str:
         return f"<Policy {self.behavior}, {self._trained.origin}>"
@@ -189,34 +189,34 @@ class Policy:
 
     @property
     def spec(self) -> BehaviorSpec:
-        """Observations and actions, as the environment has them."""
+        """Observations and actions of the environment."""
         return self._trained.spec
 
     @property
     def settings(self) -> BehaviorSettings:
-        """Settings that it was trained with; `network_settings.deterministic` says how it acts.
+        """Settings of the training; `network_settings.deterministic` says how it acts.
 
-        Of an ONNX file, which tells none, the usual ones.
+        An ONNX file has none; its policy has the default ones.
         """
         return self._trained.settings
 
     @property
     def step(self) -> int:
-        """Trainer step at which it was saved."""
+        """Trainer step of the checkpoint."""
         return self._trained.step
 
     @property
     def state(self) -> PolicyState:
-        """Its parameters and statistics, pytrees of arrays."""
+        """Parameters and statistics, pytrees of arrays."""
         return self._trained.policy
 
     @property
     def algorithm(self) -> Algorithm:
-        """The functions that it acts with, for programs of one's own."""
+        """Functions of the policy, for a user's own programs."""
         return self._trained.algorithm
 
     def initial_memory(self, lead: int | tuple[int, ...] = ()) -> Any:
-        """What agents remember before their first decision: a pytree of arrays [*lead, *], `lead` as in `act`."""
+        """Return the memory before the first decision, a pytree of arrays [*lead, *], `lead` as in `act`."""
         lead = (lead,) if isinstance(lead, int) else tuple(lead)
         return _unflat(_user_memory(memory_before(self.algorithm, self.state, math.prod(lead))), lead)
 
@@ -230,38 +230,38 @@ class Policy:
         begin: Any = None,
         reward: Any = None,
     ) -> PolicyAction:
-        """Decide for agents, whose leading axes `...` may be none, a batch, or several. Compiled once for each size.
+        """Decide for agents with any number of leading axes `...`, also none. Compiled once for each size.
 
         Args:
           obs: arrays [..., *shape] of numpy or JAX, one per sensor in the order of the spec or by name; the array
             itself where there is one sensor.
-          action_mask: bool [..., M], True where allowed; None: everything is.
+          action_mask: bool [..., M], True where allowed; None: all choices are.
           key: a JAX key or a whole number, consumed; not needed by a deterministic policy.
-          memory: of the decision before, or `initial_memory`; None: as at the beginning of an episode.
-          begin: bool [...], agents whose episode begins with this decision and who forget; None: nobody.
-          reward: float32 [...], what each agent earned for the decision before, for connectors that show it.
+          memory: of the previous decision, or `initial_memory`; None: that of the beginning of an episode.
+          begin: bool [...], agents whose episode begins with this decision and who forget; None: no agent's.
+          reward: float32 [...], reward of each agent for the previous decision, for connectors that show it.
 
         Raises PolicyError where shapes, dtypes or sensors differ from the spec, or a key is missing.
         """
-        given = shown(self.spec, obs, action_mask)
+        view = shown(self.spec, obs, action_mask)
         places = self.algorithm.places
-        if places is not None and given.lead[-1:] != (places,):
+        if places is not None and view.lead[-1:] != (places,):
             raise PolicyError(
-                f"obs: got agents {list(given.lead)}, expected [..., {places}]: each of {places} members of a team has "
+                f"obs: got agents {list(view.lead)}, expected [..., {places}]: each of {places} members of a team has "
                 "a policy of its own (share_policy: false), in the order of their places"
             )
         if key is None and not self.settings.network_settings.deterministic:
             raise PolicyError("key: this policy samples its actions: give key, or load it with deterministic=True")
         first, paid = memory is None, reward is not None
         moment = (
-            *given[:2],
-            per_agent("begin", first if begin is None else begin, given.lead, bool),
-            per_agent("reward", reward if paid else 0.0, given.lead, np.float32),
-            np.full(given.lead, paid),
+            *view[:2],
+            per_agent("begin", first if begin is None else begin, view.lead, bool),
+            per_agent("reward", reward if paid else 0.0, view.lead, np.float32),
+            np.full(view.lead, paid),
         )
-        before = self._memory(given.lead) if first else self._checked(memory, given.lead)
+        before = self._memory(view.lead) if first else self._checked(memory, view.lead)
         action = PolicyAction(*self._act(self.state, before, moment, typed_key(0 if key is None else key)))
-        # Python must not end while a file is being asked
+        # Python must not end while a file is being evaluated
         return jax.block_until_ready(action) if self._trained.of_file else action
 
     def rollout(
@@ -275,37 +275,37 @@ class Policy:
         parameters: Mapping[str, ParameterValue] | None = None,
         others: Mapping[str, Policy] | None = None,
     ) -> PlayedEpisodes:
-        """Play whole episodes of a JAX environment, as one compiled program; what they brought this behavior.
+        """Play whole episodes of a JAX environment, as one compiled program; return this behavior's results.
 
         Args:
           env: a JaxEnv or JaxScene, or its name.
-          episodes: how many; each is an area of its own, so that short ones do not count more often than long ones.
+          episodes: number; each is an area of its own, so that short ones do not count more often than long ones.
           seed: decides everything random.
-          steps: an episode that has not ended after so many decisions is left there, see `PlayedEpisodes.finished`.
-          areas: how many side by side; None: all, but at most 128.
-          parameters: of the environment, over those of the run, in the lessons that the policy was in, and the usual
-            ones. Samplers are drawn from for each episode.
-          others: by behavior, who plays the other ones of a JaxScene.
+          steps: an episode that has not ended after so many decisions is stopped, see `PlayedEpisodes.finished`.
+          areas: number of areas side by side; None: all, but at most 128.
+          parameters: of the environment, in place of those of the run (in the policy's lessons) and the defaults.
+            Samplers are drawn from for each episode.
+          others: policies of the other behaviors of a JaxScene, by behavior.
 
         Raises PolicyError if the environment has other observations or actions than the policy, or other behaviors.
         """
         trusted.ours(env)
-        made = environment_of(env) if isinstance(env, str) else env
-        scene = scene_of(made)
-        name = self.behavior if isinstance(made, JaxScene) else made.name
+        jax_env = environment_of(env) if isinstance(env, str) else env
+        scene = scene_of(jax_env)
+        name = self.behavior if isinstance(jax_env, JaxScene) else jax_env.name
         players = self._players(scene, name, others or {})
         if episodes < 1 or steps < 1:
             raise PolicyError(f"episodes = {episodes}, steps = {steps}: expected at least one of each")
-        values = {**parameters_for(self._trained, made), **(parameters or {})}
-        unknown = sorted(set(values) - set(made.parameters))
+        values = {**parameters_for(self._trained, jax_env), **(parameters or {})}
+        unknown = sorted(set(values) - set(jax_env.parameters))
         if unknown:
-            known = ", ".join(made.parameters) or "none"
-            raise PolicyError(f"parameters: {made.name} has no {', '.join(unknown)}, it has {known}")
+            known = ", ".join(jax_env.parameters) or "none"
+            raise PolicyError(f"parameters: {jax_env.name} has no {', '.join(unknown)}, it has {known}")
         side_by_side = min(episodes, areas or 128)
         place = (env if isinstance(env, str) else id(env), side_by_side, *map(id, players.values()))
         if place not in self._programs:  # with the environment and players, or their ids might be given to others
             acts = {who: trained_actions(player.algorithm) for who, player in players.items()}
-            self._programs[place] = made, players, jax.jit(partial(play_episodes, scene, name, acts, side_by_side))
+            self._programs[place] = jax_env, players, jax.jit(partial(play_episodes, scene, name, acts, side_by_side))
         *_, program = self._programs[place]
         states, memories = {who: player.state for who, player in players.items()}, {}
         for who, player in players.items():
@@ -317,12 +317,12 @@ class Policy:
         return PlayedEpisodes.joined(parts, episodes)
 
     def _players(self, scene: JaxScene, name: str, others: Mapping[str, Policy]) -> dict[str, Policy]:
-        """Who plays, in the order of the scene; this one is `name`. Raises PolicyError."""
-        known, given = {part.name for part in scene.parts}, {**others, name: self}
-        if known != set(given):
-            wanted, got = (", ".join(sorted(of - {name})) or "none" for of in (known, set(given)))
+        """Return the policies in the order of the scene; this one is `name`. Raises PolicyError."""
+        known, policies = {part.name for part in scene.parts}, {**others, name: self}
+        if known != set(policies):
+            wanted, got = (", ".join(sorted(behaviors - {name})) or "none" for behaviors in (known, set(policies)))
             raise PolicyError(f"others: {scene.name} wants policies of {wanted} beside {name}, got {got}")
-        players = {part.name: given[part.name] for part in scene.parts}
+        players = {part.name: policies[part.name] for part in scene.parts}
         for part in scene.parts:
             players[part.name]._fits(part)
         return players
@@ -343,9 +343,9 @@ class Policy:
             raise PolicyError(f"{env.name}: this policy of {self.behavior} does not fit it ({'; '.join(changed)})")
 
     def _checked(self, memory: Any, lead: tuple[int, ...]) -> Any:
-        """The memory. Raises PolicyError if it is that of other agents or another policy."""
-        wanted, given = jax.tree.flatten(self._memory(lead)), jax.tree.flatten(memory)
-        if wanted[1] != given[1] or [x.shape for x in wanted[0]] != [np.shape(x) for x in given[0]]:
+        """Return the memory. Raises PolicyError if it is that of other agents or another policy."""
+        wanted, other = jax.tree.flatten(self._memory(lead)), jax.tree.flatten(memory)
+        if wanted[1] != other[1] or [x.shape for x in wanted[0]] != [np.shape(x) for x in other[0]]:
             raise PolicyError(f"memory: is not that of agents {list(lead)} of this policy: start with initial_memory")
         return memory
 
@@ -353,7 +353,7 @@ class Policy:
 def _act(
     algorithm: Algorithm, policy: PolicyState, memory: Any, moment: tuple[Any, ...], key: Array
 ) -> tuple[Array, Array, Any]:
-    """The program of `act`: its leading axes become one, and the memory is as users have it."""
+    """Run the program of `act`: its leading axes become one, and the memory has the form that users see."""
     lead, rows = moment[2].shape, moment[2].size
 
     def flat(x: Array) -> Array:
@@ -367,34 +367,34 @@ def _act(
         reward=jnp.stack([reward, jnp.zeros_like(reward)], axis=-1),
     )
     chained = () if algorithm.connectors is None else ChainState(slots, policy.connectors)
-    actions, after = trained_actions(algorithm)(policy, (chained, carry), now, key)
-    return _unflat((actions.continuous, actions.discrete, _user_memory(after)), lead)
+    actions, new_memory = trained_actions(algorithm)(policy, (chained, carry), now, key)
+    return _unflat((actions.continuous, actions.discrete, _user_memory(new_memory)), lead)
 
 
 def _user_memory(memory: Any) -> Any:
-    """Without the statistics of the connectors, which belong to the policy: every array has an axis of agents."""
+    """Remove the statistics of connectors, which belong to the policy: every array left has an axis of agents."""
     chained, carry = memory
     return chained.slots if isinstance(chained, ChainState) else (), carry
 
 
 def _unflat(tree: Any, lead: tuple[int, ...]) -> Any:
-    """[N, *] → [..., *] for every array."""
+    """Reshape every array [N, *] to [*lead, *]."""
     return jax.tree.map(lambda x: x.reshape(*lead, *x.shape[1:]), tree)
 
 
 def evaluate(
     run: str | Path, environment: str, *, episodes: int, seed: int = 0, deterministic: bool = False, trust: bool = False
 ) -> list[float]:
-    """The return of each episode, the mean over its teams.
+    """Play episodes and return the mean return of the teams in each.
 
     A team's return is the sum of its group rewards and of all its members' own rewards, as in the caption of a film.
 
     Args:
       run: results folder of a run, whose latest checkpoint acts.
       environment: `jax:NAME`, or the function of a file that makes one.
-      episodes: how many.
+      episodes: number of them.
       seed: decides everything random.
-      deterministic: take the mean or most likely action; False: as the run's settings say, usually a sample.
+      deterministic: take the mean or most likely action; False: as in the run's settings, usually a sample.
       trust: import code that the folder of the run names, as in `load`.
 
     Raises:
@@ -405,5 +405,5 @@ def evaluate(
     played = load(run, env, deterministic=deterministic, trust=trust).rollout(env, episodes, seed=seed)
     if not played.finished.all():
         raise PolicyError(f"{environment}: an episode went on for {played.lengths.max():,} decisions; it has no return")
-    own = played.returns.reshape(episodes, env.teams, env.members).sum(axis=-1)
-    return [float(one) for one in (played.group_returns + own).mean(axis=-1)]
+    own_returns = played.returns.reshape(episodes, env.teams, env.members).sum(axis=-1)
+    return [float(value) for value in (played.group_returns + own_returns).mean(axis=-1)]

@@ -1,4 +1,4 @@
-"""What a caller shows a policy, checked against its behavior."""
+"""Checks a caller's inputs of a policy against its behavior."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IMAGE_AXES = 3
 
 
 class Shown(NamedTuple):
-    """What agents see, with the axes `...` in which the caller has them. Arrays are numpy's where the caller's are."""
+    """Inputs of a policy, with the caller's axes `...`. Arrays are numpy's where the caller's are."""
 
     obs: tuple[Any, ...]  # [..., *shape]
     action_mask: Any  # bool [..., M]
@@ -23,7 +23,7 @@ class Shown(NamedTuple):
 
 
 def shown(spec: BehaviorSpec, obs: Any, action_mask: Any) -> Shown:
-    """obs: arrays [..., *shape] in the order of the spec or by sensor name, or one array where there is one sensor."""
+    """Check observations [..., *shape], in the order of the spec or by sensor name; one array for a single sensor."""
     arrays = tuple(_array(sensor, x) for sensor, x in zip(spec.observations, _in_order(spec, obs), strict=True))
     leads = [_lead(sensor, x.shape) for sensor, x in zip(spec.observations, arrays, strict=True)]
     if any(lead != leads[0] for lead in leads):
@@ -36,7 +36,7 @@ def shown(spec: BehaviorSpec, obs: Any, action_mask: Any) -> Shown:
 
 
 def per_agent(name: str, given: Any, lead: tuple[int, ...], dtype: Any) -> Any:
-    """An array [...]; one value counts for all."""
+    """Return an array [...]; one value counts for all agents."""
     array = _as_array(given).astype(dtype)
     if array.shape not in ((), lead):
         raise PolicyError(f"{name}: got shape {array.shape}, expected {lead}")
@@ -44,7 +44,7 @@ def per_agent(name: str, given: Any, lead: tuple[int, ...], dtype: Any) -> Any:
 
 
 def typed_key(key: Any) -> jax.Array:
-    """A whole number, a typed key or one of the old kind (uint32 [2]) as a typed key."""
+    """Return a whole number, a typed key or one of the old kind (uint32 [2]) as a typed key."""
     if isinstance(key, int | np.integer):
         return jax.random.key(int(key))
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
@@ -67,7 +67,7 @@ def _in_order(spec: BehaviorSpec, obs: Any) -> list[Any]:
 
 
 def _array(sensor: ObservationSpec, x: Any) -> Any:
-    """In the dtype that the policy reads: bytes stay bytes where the sensor is an image, 255 stands for 1."""
+    """Return the array in the policy's dtype: bytes stay bytes if the sensor is an image, 255 stands for 1."""
     x = _as_array(x)
     if sensor.dtype == "uint8" and x.dtype != np.uint8:
         raise PolicyError(f"observation {sensor.name}: got {x.dtype}, expected uint8, where 255 stands for 1")

@@ -1,4 +1,4 @@
-"""Demonstrations of a trained policy: it plays an environment as the host loop would, and its pairs become a file."""
+"""Records demonstrations of a trained policy: it plays an environment as the host loop does, and its pairs are kept."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, EnvMessage, Jaxrl
 
 
 class Recorded(NamedTuple):
-    """What stands in a file; of each episode, in its order."""
+    """Contents of a file; lists have one entry per episode, in its order."""
 
     behavior: str
-    origin: str  # whose actions, in words
+    origin: str  # source of the actions, in words
     returns: list[float]  # of its agent: own rewards and the group's
     lengths: list[int]  # decisions
 
@@ -47,25 +47,25 @@ def record(
     force: bool = False,
     trust: bool = False,
 ) -> Recorded:
-    """Write what a trained policy sees, does and earns, in whole episodes of single agents.
+    """Write a trained policy's observations, actions and rewards, in whole episodes of single agents.
 
-    Every place in the environment, such as an area, plays its share of them.
+    Every place in the environment, such as an area, plays its share of the episodes.
 
     Args:
       run: results folder, or `zoo:NAME`.
       env: as `--env` of `jaxrl train`; `jax:NAME` is played as `player:NAME`.
       out: the file, `*.demo`.
-      behavior: whose agents are recorded, where several play; None: the only one.
+      behavior: name of the recorded one, where several play; None: the only one.
       seed: of the environment and of sampled actions.
-      deterministic: the mean or most likely actions; False: as the run's settings say, usually a sample.
-      steps: decisions after which an episode is said to be endless.
+      deterministic: the mean or most likely actions; False: as in the run's settings, usually a sample.
+      steps: decisions after which an episode counts as endless.
       env_args: as in `jaxrl train`.
-      force: in the place of a file that is there.
+      force: replace an existing file.
       trust: import code that the folder of the run names.
 
     Raises:
-      JaxrlError: there is such a file, it has another ending, or an episode does not end.
-      JaxrlError: the run or the environment cannot be used. A file that is there stays as it was.
+      JaxrlError: the file exists, has another ending, or an episode does not end.
+      JaxrlError: the run or the environment cannot be used. An existing file stays.
     """
     out, folder = Path(out), run_path(run).absolute()
     if out.suffix != ".demo":
@@ -89,23 +89,23 @@ def record(
 
 
 def _environment(env: str, seed: int, env_args: Sequence[str], logs: str) -> HostEnv:
-    """As the first worker of a run has it. Raises JaxrlError."""
+    """Return the environment as the first worker of a run has it. Raises JaxrlError."""
     kind, name = parse_address(env)
     if kind.compiled and kind not in (Kind.JAX, Kind.FUNCTION):
         raise JaxrlError(f"{env}: is only played in a training; record jax:NAME, gymnasium:ID or a Unity build")
     options = EnvironmentSettings(env_path=env, seed=seed, env_args=tuple(env_args) or None)
-    found = simulator(Kind.PLAYER if kind.compiled else kind)
-    return found.make_factory(name, RunSettings(env_settings=options), logs)(0)
+    module = simulator(Kind.PLAYER if kind.compiled else kind)
+    return module.make_factory(name, RunSettings(env_settings=options), logs)(0)
 
 
 class _Recording:
-    """Everybody plays; of one behavior it is kept what each agent of an episode that counts saw and did."""
+    """Plays all behaviors, and keeps each decision of one behavior's episodes that count."""
 
     def __init__(self, env: HostEnv, players: Players, parameters: Mapping[str, ParameterValue], steps: int) -> None:
         self._env, self._players, self._steps = env, players, steps
         self._specs: dict[str, BehaviorSpec] = {}
-        self._numbers: dict[int, int] = {}  # by agent, of the episode that goes on
-        self._running: dict[int, list[Pair]] = {}  # of those that count
+        self._numbers: dict[int, int] = {}  # running episode by agent
+        self._running: dict[int, list[Pair]] = {}  # of episodes that count
         self._begun = itertools.count()
         self._message = self._meet(env.reset(parameters))
 
@@ -128,7 +128,7 @@ class _Recording:
         return Recorded(name, self._players.origins[ids[0]], [sum(x) for x in kept], [len(x) for x in kept])
 
     def _meet(self, message: EnvMessage) -> EnvMessage:
-        """The message, for whose behaviors there are players. Raises as `Players.meet`."""
+        """Make players for the behaviors of the message and return it. Raises as `Players.meet`."""
         self._players.meet(message)
         self._specs |= message.new_specs
         return message
@@ -137,7 +137,7 @@ class _Recording:
         return [(id_, part) for id_, part in self._message.steps.items() if behavior_name(id_) == name]
 
     def _played(self, name: str, share: FairShare[int]) -> Iterator[list[Pair]]:
-        """The episodes that count, each as soon as that is certain. Raises JaxrlError where one does not begin."""
+        """Yield episodes that count, each as soon as that is certain. Raises JaxrlError where one does not begin."""
         ended: dict[int, list[Pair]] = {}
         idle = 0
         while True:
@@ -152,8 +152,8 @@ class _Recording:
                 raise JaxrlError(f"{name}: no other episode has begun in {self._steps:,} steps; ask for fewer")
 
     def _ended(self, name: str, share: FairShare[int]) -> dict[int, list[Pair]]:
-        """Episodes that count and have ended with the message, by number, and their last pair in each."""
-        found = {}
+        """Return episodes that count and ended with the message, by number, with their last pair."""
+        episodes = {}
         for _, part in self._of(name):
             ended = part.ended
             for row, who in enumerate(map(int, ended.agent_id)):
@@ -164,11 +164,11 @@ class _Recording:
                     seen = tuple(x[row] for x in ended.obs)
                     earned = float(ended.reward[row]), float(ended.group_reward[row])
                     last = Pair(seen, (), (), *earned, done=True, interrupted=bool(ended.truncated[row]))
-                    found[number] = [*self._running.pop(who), last]
-        return found
+                    episodes[number] = [*self._running.pop(who), last]
+        return episodes
 
     def _act(self, name: str, share: FairShare[int]) -> None:
-        """Decide, note what was decided, and step."""
+        """Decide, note the decisions, and step."""
         actions = self._players.act(self._message)
         for id_, part in self._of(name):
             self._note(part, actions[id_], share)

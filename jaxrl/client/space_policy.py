@@ -1,4 +1,4 @@
-"""A trained policy in the spaces of an environment of Gymnasium, PettingZoo or RLlib: `jaxrl.load(run, env)`."""
+"""Offers a trained policy in the spaces of Gymnasium, PettingZoo or RLlib environments: `jaxrl.load(run, env)`."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 
 class Spaced(Protocol):
-    """An environment of Gymnasium (also a vector of them), PettingZoo or RLlib."""
+    """An environment of Gymnasium (or a vector of them), PettingZoo or RLlib."""
 
     observation_space: Any
     action_space: Any
 
 
 class SpaceAction(NamedTuple):
-    """What the environment takes, and what is to be given back at the agent's next decision."""
+    """An action of the environment, and the memory for the agent's next decision."""
 
-    action: Any  # an element of the action space; of a vector environment a batch
+    action: Any  # an element of the action space, or a batch for a vector environment
     memory: Any
 
 
 class SpacePolicy:
-    """A policy that is shown what an environment gives and answers what it takes, as RLlib's `compute_single_action`.
+    """A policy that reads an environment's observations and returns its actions, as RLlib's `compute_single_action`.
 
         env = gymnasium.make("Pendulum-v1")
         policy = jaxrl.load("results/pendulum", env, deterministic=True)
@@ -49,7 +49,7 @@ class SpacePolicy:
         obs, reward, terminated, truncated, info = env.step(policy.act(obs))
 
     Attributes:
-      policy: the same in the arrays of the training: sensors, and continuous actions from -1 to 1.
+      policy: the policy in the arrays of the training: sensors, and continuous actions from -1 to 1.
     """
 
     def __init__(self, policy: Policy, kind: AgentKind, batch: Batch | None = None) -> None:
@@ -64,13 +64,13 @@ class SpacePolicy:
         """Return the action for an observation of the environment.
 
         Args:
-          obs: an element of the observation space; of a vector environment a batch.
-          action_mask: as the environment gives it in its infos; None: that of the observation, if it holds one.
+          obs: an element of the observation space, or a batch of a vector environment.
+          action_mask: as in the environment's infos; None: that of the observation, if it holds one.
           key: a JAX key or a whole number; not needed by a deterministic policy.
 
         Raises:
-          PolicyError: as `Policy.act`; or the policy remembers, and `decide` gives its memory back.
-          ObservationError: the observation is none of the space.
+          PolicyError: as `Policy.act`; or the policy has a memory, which needs `decide`.
+          ObservationError: the observation is no element of the space.
         """
         if jax.tree.leaves(self.policy.initial_memory()):
             raise PolicyError("act: this policy remembers what it saw: call decide, and give it its memory back")
@@ -99,16 +99,16 @@ class SpacePolicy:
         return SpaceAction(self._batch.join([self.write(*pair) for pair in pairs]), action.memory)
 
     def read(self, obs: Any, action_mask: Any = None) -> tuple[list[np.ndarray], np.ndarray | None]:
-        """Return the arrays of the sensors of one observation, and its mask, bool [M]; None: everything is allowed."""
+        """Return the sensors' arrays of one observation, and its mask, bool [M]; None: all choices are allowed."""
         return self._kind.observation.read(obs), self._kind.mask(obs, action_mask)
 
     def write(self, continuous: Any, discrete: Any) -> Any:
-        """Return an element of the action space, of float32 [C] from -1 to 1 and int32 [D]."""
+        """Return an element of the action space for float32 [C] from -1 to 1 and int32 [D]."""
         return self._kind.action.value(np.asarray(continuous), np.asarray(discrete))
 
 
 class Batch(NamedTuple):
-    """How a vector environment puts observations and actions together."""
+    """The way in which a vector environment joins observations and actions."""
 
     size: int
     split: Callable[[Any], Any]  # batch of observations → one of each environment
@@ -122,8 +122,8 @@ def kind_for(run: Path, env: Any, behavior: str | None) -> tuple[str | None, Age
     closed.
 
     Raises:
-      PolicyError: the environment has several behaviors and none of them is named, or another one.
-      SpaceError: the spaces are none that policies can read.
+      PolicyError: the environment has several behaviors and `behavior` names none of them.
+      SpaceError: policies cannot read the spaces.
     """
     if hasattr(env, "single_action_space"):
         scale, action = _options(run).action_scale, env.single_action_space
@@ -151,7 +151,7 @@ def kind_for(run: Path, env: Any, behavior: str | None) -> tuple[str | None, Age
 
 
 def area_of(env: Any, options: AreaOptions = IN_TEAMS) -> Area:
-    """Return somebody's environment as an area. Raises PolicyError for what is none."""
+    """Return a user's environment as an area. Raises PolicyError for other objects."""
     if any(kind.__name__ == "MultiAgentEnv" for kind in type(env).__mro__) or hasattr(env, "observation_spaces"):
         return MultiAgentArea(env, options)
     if callable(getattr(env, "action_space", None)):

@@ -1,4 +1,4 @@
-"""Specs of a behavior as Gymnasium's spaces, and what goes through them."""
+"""Converts specs of a behavior to Gymnasium's spaces, and their elements."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from jaxrl.types import Action, ActionSpec, BehaviorSpec, ObservationSpec
 class BehaviorSpaces:
     """Spaces of one behavior, made once.
 
-    Observation: a Box for a single sensor, else a Dict of them by the sensors' names (a name that is there twice gets
-    its number). Images are (channels, height, width), uint8 from 0 to 255 or float32 from 0 to 1: with `uint8_visual`
-    True all the former, with False all the latter, with None as the environment sends them (PNG: uint8).
+    Observation: a Box for a single sensor, else a Dict by the sensors' names (a repeated name gets its number). Images
+    are (channels, height, width): uint8 from 0 to 255 with `uint8_visual` True, float32 from 0 to 1 with False, and
+    with None as the environment sends them (PNG: uint8).
     Action: Box [C] from -1 to 1; Discrete for one branch, MultiDiscrete for several; for both kinds a Dict with
     `continuous` and `discrete`.
     """
@@ -32,15 +32,15 @@ class BehaviorSpaces:
         self.action = _action_space(spec.action)
 
     def see(self, obs: tuple[np.ndarray, ...], row: int) -> Any:
-        """Copies of row `row` of the arrays [N, *shape] of all sensors, as an element of the observation space."""
+        """Copy row `row` of the arrays [N, *shape] of all sensors, as an element of the observation space."""
         parts = [_in_dtype(sensor[row], dtype) for sensor, dtype in zip(obs, self._dtypes, strict=True)]
         return parts[0] if len(parts) == 1 else dict(zip(self.names, parts, strict=True))
 
     def act(self, action: Any) -> Action:
-        """An element of the action space as continuous float32 [C] and discrete int32 [D].
+        """Return an element of the action space as continuous float32 [C] and discrete int32 [D].
 
         Raises:
-            ValueError, TypeError, KeyError, ActionError: it is none.
+            ValueError, TypeError, KeyError, ActionError: it is no element.
         """
         spec = self._spec.action
         continuous: Any = np.zeros(0, np.float32)
@@ -64,7 +64,7 @@ def _dtype(sensor: ObservationSpec, uint8_visual: bool | None) -> str:
 
 
 def _in_dtype(values: np.ndarray, dtype: str) -> np.ndarray:
-    """A copy; 0 to 255 in bytes stand for 0 to 1 in floats, which outside are cut off."""
+    """Copy the values; 0 to 255 in bytes stand for 0 to 1 in floats, which are clipped to that range."""
     if values.dtype == dtype:
         return values.copy()
     if dtype == "uint8":
