@@ -1,4 +1,4 @@
-"""Simulators of the host loop by kind. A new one is one module with `check` and `make_factory`, and one line here.
+"""Finds simulators of the host loop by kind. A new one is a module with `check` and `make_factory`, and one line here.
 
 The modules are imported when they are needed: a worker process imports its own alone, and none of them imports JAX.
 """
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Simulator(NamedTuple):
-    """What the host loop asks of the module of a simulator. Names are those of `Address`."""
+    """Functions of a simulator's module that the host loop needs. Names are those of `Address`."""
 
     check: Callable[[str | None], None]
     """Raises JaxrlError if there is no environment of that name. Starts and writes nothing."""
     make_factory: Callable[[str | None, RunSettings, str], EnvFactory]
     """(name, settings, folder for logs) → a picklable function worker → HostEnv. Raises JaxrlError as `check`."""
     reseeds: bool
-    """Whether a reset takes a seed (`HostEnv.reset`); true unless the module's RESEEDS says otherwise."""
+    """A reset takes a seed (`HostEnv.reset`); true unless the module's RESEEDS says otherwise."""
 
 
 SIMULATORS: Mapping[Kind, ModuleType] = Registry({
@@ -39,7 +39,7 @@ SIMULATORS: Mapping[Kind, ModuleType] = Registry({
 
 
 def simulator(kind: Kind) -> Simulator:
-    """The simulator of a kind that the host loop steps.
+    """Return the simulator of a kind that the host loop steps.
 
     Raises:
         ValueError: environments of that kind are compiled together with the learner (`jaxrl.jax_envs`).

@@ -1,4 +1,4 @@
-"""What every environment of the host loop checks before it takes actions."""
+"""Checks that every environment of the host loop makes before it takes actions."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def check_actions(
 
 
 def whole(discrete: Any) -> np.ndarray:
-    """Discrete actions as int32. Raises ActionError for what is no whole number, of which the rest would be lost."""
-    given = np.asarray(discrete)
-    found = given.astype(np.int32)
-    if (found != given).any():
-        raise ActionError(f"discrete actions: got {given[found != given].tolist()}, expected whole numbers")
-    return found
+    """Return discrete actions as int32. Raises ActionError for fractions, which would be lost."""
+    numbers = np.asarray(discrete)
+    result = numbers.astype(np.int32)
+    if (result != numbers).any():
+        raise ActionError(f"discrete actions: got {numbers[result != numbers].tolist()}, expected whole numbers")
+    return result
 
 
 def _check_action(behavior: str, action: Action, agents: np.ndarray, spec: BehaviorSpec) -> None:

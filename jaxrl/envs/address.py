@@ -1,6 +1,6 @@
-"""What `--env` (env_settings.env_path) means: the one parser of it, and the one list of kinds. No JAX here.
+"""Parses `--env` (env_settings.env_path), and lists the kinds of environments. No JAX here.
 
-Which module makes an environment of a kind stands in `jaxrl.envs` (stepped by the host loop) and `jaxrl.jax_envs`
+The module that makes an environment of a kind stands in `jaxrl.envs` (stepped by the host loop) or `jaxrl.jax_envs`
 (compiled together with the learner).
 """
 
@@ -22,7 +22,7 @@ class UnknownEnvironmentError(JaxrlError):
 
 
 class Kind(StrEnum):
-    """Where an environment comes from; the value is what stands before the colon, except for UNITY, which has none."""
+    """Source of an environment; the value is the prefix before the colon, except for UNITY, which has none."""
 
     UNITY = "unity"  # the path of a build, or nothing: the Editor
     PLAYER = "player"  # one of jaxrl's own, served by a process as a Unity build would be
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
     @property
     def compiled(self) -> bool:
-        """Whether it runs inside the learner's own program."""
+        """It runs inside the learner's own program."""
         return self in (Kind.JAX, Kind.JAXMARL, Kind.GYMNAX, Kind.FUNCTION)
 
 
@@ -51,10 +51,10 @@ class Address(NamedTuple):
 
 
 def parse_address(env_path: str | None) -> Address:
-    """`KIND:NAME`, the function of a file or module, the path of a Unity build, or None for the Editor.
+    """Parse `KIND:NAME`, the function of a file or module, the path of a Unity build, or None for the Editor.
 
     Raises:
-        UnknownEnvironmentError: a word before the colon that is no kind; the text says which there are.
+        UnknownEnvironmentError: the word before the colon is no kind; the text lists the kinds.
     """
     match = _PREFIX.fullmatch(env_path or "")
     if (match is None or match.group(1) not in PREFIXED) and split_function(env_path or ""):
@@ -70,13 +70,13 @@ def parse_address(env_path: str | None) -> Address:
 
 
 def split_function(name: str) -> tuple[str, str] | None:
-    """FILE.py or module, and the function, of a `Kind.FUNCTION`; None if it is none."""
+    """Return FILE.py or module, and the function, of a `Kind.FUNCTION`; None if it is none."""
     match = _FUNCTION.fullmatch(name)
     return None if match is None else (match.group(1), match.group(2))
 
 
 def is_compiled(env_path: str | None) -> bool:
-    """Whether env_path names an environment that is compiled together with the learner.
+    """Return whether env_path names an environment that is compiled together with the learner.
 
     Raises:
         UnknownEnvironmentError: as `parse_address`.

@@ -1,7 +1,7 @@
-"""One name for each kind of agents, in all workers of a run, in its evaluation and when it is resumed.
+"""Gives each kind of agents one name, in all workers of a run, in its evaluation and when it is resumed.
 
-Agents of environments of others are told apart by an `Identity`: the name that they share and their spaces. Workers
-name what they see; several workers may see different agents first. So the pool translates each worker's names.
+Agents of environments of others are distinguished by an `Identity`: their common name and their spaces. Workers name
+the kinds that they see, and may see different agents first. So the pool translates each worker's names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 class BehaviorNames:
     """Behavior names by identity. Identities of one name are called NAME, NAME-2, ... in the order of their spaces.
 
-    Those that are seen later than others are numbered as they come.
+    Identities that are seen later are numbered as they come.
 
     Args:
         remembered: names that an earlier session of the run gave. They count again, unless the spaces have changed.
@@ -37,7 +37,7 @@ class BehaviorNames:
         self._remembered |= {identity: name for name, identity in names.items()}
 
     def add(self, identities: Iterable[Identity]) -> set[Identity]:
-        """Name identities together. Returns those that are seen for the first time."""
+        """Name identities together. Return those that are seen for the first time."""
         new = set(identities) - self._names.keys()
         known = new & self._remembered.keys()
         self._names |= {identity: self._remembered.pop(identity) for identity in known}
@@ -50,7 +50,7 @@ class BehaviorNames:
         return self._names[identity]
 
     def identity_of(self, name: str) -> Identity | None:
-        """Return what a name stands for; None: it was given to nobody."""
+        """Return the identity of a name; None: the name was not given."""
         return next((identity for identity, known in self._names.items() if known == name), None)
 
     def _next_name(self, identity: Identity) -> str:
@@ -58,7 +58,7 @@ class BehaviorNames:
         while name in taken:
             number += 1
             name = f"{identity.name}-{number}"
-        earlier = next((one for one, known in self._remembered.items() if known == name), None)
+        earlier = next((old_identity for old_identity, known in self._remembered.items() if known == name), None)
         if earlier is not None:
             del self._remembered[earlier]
             log.warning(
@@ -69,7 +69,7 @@ class BehaviorNames:
 
 
 class SharedNames:
-    """Translates between the names that workers use and those of the run."""
+    """Translates between the workers' names and those of the run."""
 
     def __init__(self, names: BehaviorNames) -> None:
         self.names = names
@@ -86,22 +86,22 @@ class SharedNames:
         return actions if not names else _renamed(actions, {shared: name for name, shared in names.items()})
 
     def lost(self, worker: int, agents: Mapping[str, Value]) -> Mapping[str, Value]:
-        """Return what a worker says by behavior in the names of the run."""
+        """Return a worker's mapping by behavior in the names of the run."""
         return _renamed(agents, self._of_workers.get(worker, {}))
 
     def _translated(self, result: EnvMessage) -> EnvMessage:
-        own = self._of_workers.setdefault(result.worker, {})
+        names_here = self._of_workers.setdefault(result.worker, {})
         for name, identity in result.identities.items():
-            own.pop(name, None)  # of a process before
+            names_here.pop(name, None)  # of an earlier process
             if self.names[identity] != name:
-                own[name] = self.names[identity]
-        if not own:
+                names_here[name] = self.names[identity]
+        if not names_here:
             return result
         return result._replace(
-            steps=_renamed(result.steps, own),
-            new_specs=_renamed(result.new_specs, own),
-            identities=_renamed(result.identities, own),
-            faults=tuple(fault._replace(agents=_renamed(fault.agents, own)) for fault in result.faults),
+            steps=_renamed(result.steps, names_here),
+            new_specs=_renamed(result.new_specs, names_here),
+            identities=_renamed(result.identities, names_here),
+            faults=tuple(fault._replace(agents=_renamed(fault.agents, names_here)) for fault in result.faults),
         )
 
 
@@ -114,22 +114,22 @@ class NamedEnvironment:
 
     @property
     def about(self) -> str:
-        """What was connected to."""
+        """One line for the log about the environment."""
         return self._env.about
 
     def reset(self, parameters: Mapping[str, ParameterValue] | None = None, seed: int | None = None) -> EnvMessage:
-        """Begin anew. Raises as the environment."""
+        """Start all episodes anew. Raises as the environment."""
         (message,) = self._names.received([self._env.reset(parameters, seed)])
         return message
 
     def step(self, actions: Mapping[str, Action]) -> EnvMessage:
-        """Act. Raises as the environment."""
+        """Step the environment. Raises as the environment."""
         (message,) = self._names.received([self._env.step(self._names.sent(0, actions))])
         return message
 
 
 def _renamed(by_behavior: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:
-    """The same with other names; a team (`?team=1`) stays at the end of its behavior's."""
+    """Rename the keys; a team (`?team=1`) stays at the end of its behavior's name."""
     renamed = {}
     for behavior_id, value in by_behavior.items():
         name, mark, team = behavior_id.partition("?")

@@ -1,4 +1,4 @@
-"""What the host loop asks of an environment: specs, reset, step, parameters, close. Numpy only, no JAX."""
+"""The interface of an environment for the host loop: specs, reset, step, parameters, close. Numpy only, no JAX."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxrl.types import Action, EnvMessage, JaxrlError, ParameterValue
 
 
 class EnvironmentFailure(JaxrlError):
-    """The environment died, hung or sent something invalid. The text says which worker, what happened, what to do."""
+    """The environment died, hung or sent invalid data. The text says which worker, the cause, and what to do."""
 
 
 class EnvironmentClosed(EnvironmentFailure):
@@ -21,24 +21,23 @@ class PortTakenError(EnvironmentFailure):
 
 
 class BadDataError(EnvironmentFailure):
-    """What an agent sent cannot be used: a number that is not finite, a wrong shape, a broken image, too many entities.
+    """An agent's data cannot be used: a number that is not finite, a wrong shape, a broken image, too many entities.
 
-    A fault of the environment's code or of its settings; `on_bad_data` says what it does.
+    A fault of the environment's code or of its settings; `on_bad_data` decides what happens.
     """
 
 
 class HostEnv(Protocol):
     """One environment with any number of agents, as seen by a worker.
 
-    An agent id names one agent at a time of one environment. It may stay with the agent over episodes, as Unity's do:
-    one that ends may ask under the same id in the same message, and that is its next episode. A reset may keep ids too.
-    A group id names a team; it may change from one request of an agent to the next, and may be used again for another
-    team.
+    An agent id names one agent at a time of one environment. It may stay with the agent over episodes, as in Unity: an
+    agent that ends may ask under its id in the same message, which begins its next episode. A reset may keep ids too. A
+    group id names a team; it may change from one request of an agent to the next, and be used again for another team.
     """
 
     @property
     def about(self) -> str:
-        """One line for the log about what was connected to; empty: nothing worth a line."""
+        """One line for the log about the connected environment; empty: none."""
         ...
 
     def reset(self, parameters: Mapping[str, ParameterValue] | None = None, seed: int | None = None) -> EnvMessage:
@@ -47,11 +46,11 @@ class HostEnv(Protocol):
         Open episodes are discarded: no agent of them is reported as ended.
 
         Args:
-            parameters: environment parameters, for this and all later episodes: numbers, and samplers that each
-                episode draws its own number from.
+            parameters: environment parameters, for this and all later episodes: numbers, and samplers from which
+                each episode draws its own number.
             seed: all that follows depends on it and the actions alone, as in a new environment, agent ids included.
 
-        Raises EnvironmentFailure if there is a seed and the environment cannot be seeded again.
+        Raises EnvironmentFailure if a seed is given and the environment cannot be seeded again.
         """
         ...
 
@@ -60,7 +59,7 @@ class HostEnv(Protocol):
         ...
 
     def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
-        """Environment parameters for episodes that begin from now on, without a reset. The others keep their values.
+        """Set environment parameters for episodes that begin from now on, without a reset. Others keep their values.
 
         Raises EnvironmentFailure if the environment takes parameters only with a reset.
         """

@@ -1,4 +1,4 @@
-"""Environment parameters where the environment is: numbers, and samplers drawn from at each episode reset. Numpy."""
+"""Draws environment parameters where the environment is: numbers, and samplers drawn at each episode reset. Numpy."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from jaxrl.types import ParameterValue, SamplerSpec
 
 Draw = Callable[[int], np.ndarray]
-"""Draws that many values, float32 [E]."""
+"""Function that draws so many values, float32 [E]."""
 
 
 def drawing(value: ParameterValue, salt: int | None = None) -> Draw:
-    """What draws a parameter's values, from the sampler's seed on; `salt` makes another sequence of the same seed.
+    """Return a function that draws a parameter's values by the sampler's seed; `salt` gives another sequence of it.
 
     Raises ValueError for a sampler that cannot be drawn from.
     """
@@ -30,9 +30,9 @@ def drawing(value: ParameterValue, salt: int | None = None) -> Draw:
 
 
 def _multirange(random: np.random.Generator, values: np.ndarray) -> Draw:
-    """Uniform over the union of intervals [2 K]: each is chosen in proportion to its length.
+    """Draw uniformly from the union of intervals [2 K]: each is chosen in proportion to its length.
 
-    Where all are points, each is as likely as the others.
+    If all are points, each is equally likely.
     """
     bounds = values.reshape(-1, 2) if len(values) % 2 == 0 else np.zeros((0, 2))
     length = bounds[:, 1] - bounds[:, 0]
@@ -48,16 +48,16 @@ def _multirange(random: np.random.Generator, values: np.ndarray) -> Draw:
 
 
 def of_worker(parameters: Mapping[str, ParameterValue], worker: int) -> dict[str, ParameterValue]:
-    """Return what one worker is told: samplers without a given seed have one of its own, the first worker's is theirs.
+    """Return the parameters of one worker: samplers without a given seed get one for each worker after the first.
 
-    A worker that is started again begins the same sequence again.
+    A restarted worker begins its sequence again.
     """
-    told = dict(parameters)
+    own_parameters = dict(parameters)
     for name, value in parameters.items() if worker else ():
         if isinstance(value, SamplerSpec) and value.each_worker:
             seed = np.random.SeedSequence([value.seed & 0xFFFFFFFF, worker]).generate_state(1)[0]
-            told[name] = value._replace(seed=int(seed >> 1))
-    return told
+            own_parameters[name] = value._replace(seed=int(seed >> 1))
+    return own_parameters
 
 
 class Draws:
@@ -68,12 +68,12 @@ class Draws:
         self._draw: dict[str, Draw] = {}
 
     def set(self, parameters: Mapping[str, ParameterValue], salt: int | None = None) -> None:
-        """What these parameters are from the next episode on; a sampler begins with its first draw."""
+        """Set parameters from the next episode on; a sampler begins with its first draw."""
         self._values |= parameters
         self._draw |= {name: drawing(value, salt) for name, value in parameters.items()}
 
     def next(self) -> dict[str, float]:
-        """The values of an episode that begins; a number as it was given."""
+        """Return the values of an episode that begins; a number is unchanged."""
         return {
             name: float(self._draw[name](1)[0]) if isinstance(value, SamplerSpec) else value
             for name, value in self._values.items()

@@ -1,4 +1,4 @@
-"""Make `mlagents_envs` 0.28.0 importable with the current protobuf runtime.
+"""Makes `mlagents_envs` 0.28.0 importable with the current protobuf runtime.
 
 The package's generated `*_pb2.py` modules need protobuf 3, whose pure-Python parser is about 1,600 times slower than
 the current C core. Each of them holds its serialized `FileDescriptorProto`, so jaxrl reads those bytes out of the
@@ -26,13 +26,13 @@ from google.protobuf.internal import builder
 from jaxrl.types import JaxrlError
 
 RUNNING, STOPPED = 200, 400
-"""What a message says of its sender: `header.status`."""
+"""States of a message's sender: `header.status`."""
 _OBJECTS = "mlagents_envs.communicator_objects"
 _MARK = "serialized_pb=_b("
 
 
 class _StrictVersion:
-    """Stands in for `distutils.version.StrictVersion`, gone from Python 3.12 on: `version` is a tuple of three ints."""
+    """A stand-in for `distutils.version.StrictVersion`, gone since Python 3.12: `version` is a tuple of three ints."""
 
     def __init__(self, text: str) -> None:
         numbers = tuple(int(part) for part in text.split("."))
@@ -56,7 +56,7 @@ def register() -> ModuleType:
 
 @cache
 def messages() -> Any:
-    """All message classes and enum numbers of the protocol by their own names, such as `UnityMessageProto`, `RESET`.
+    """Return all message classes and enum numbers of the protocol by name, such as `UnityMessageProto`, `RESET`.
 
     Does not import `mlagents_envs.environment`, so it is cheap.
 
@@ -70,14 +70,14 @@ def messages() -> Any:
 
 
 def new_message(status: int = RUNNING, text: str = "") -> Any:
-    """A `UnityMessageProto` that says only how its sender is."""
+    """Return a `UnityMessageProto` that holds only its sender's status."""
     message = messages().UnityMessageProto()
     message.header.status, message.header.message = status, text
     return message
 
 
 def message_module(name: str) -> ModuleType:
-    """The module of messages of that full name, such as `mlagents_envs.communicator_objects.agent_info_pb2`.
+    """Return the module of messages of a full name, such as `mlagents_envs.communicator_objects.agent_info_pb2`.
 
     Raises:
         ImportError: there is none. JaxrlError: as `register`.
@@ -107,7 +107,7 @@ def _register_messages() -> tuple[ModuleType, ...]:
 
 
 def _folder() -> Path:
-    """Folder of the generated modules, found without running any of them."""
+    """Return the folder of the generated modules without running any of them."""
     spec = importlib.util.find_spec("mlagents_envs")
     if spec is None or not spec.submodule_search_locations:
         raise JaxrlError("package mlagents_envs is not installed: pip install --no-deps mlagents-envs==0.28.0")
@@ -115,7 +115,7 @@ def _folder() -> Path:
 
 
 def _serialized_descriptor(path: Path) -> bytes:
-    """The argument of `serialized_pb=_b('...')`, which the generator writes on one line, as latin-1 text."""
+    """Return the argument of `serialized_pb=_b('...')`, which the generator writes on one line, as latin-1 text."""
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.strip().startswith(_MARK):
             literal = line.strip().removeprefix(_MARK).removesuffix(")")
@@ -126,7 +126,7 @@ def _serialized_descriptor(path: Path) -> bytes:
 
 
 def _build_module(file: descriptor_pb2.FileDescriptorProto) -> ModuleType:
-    """The module that today's generator would write for `file`: `builder` is what its output calls."""
+    """Build the module that today's generator would write for `file`, with its `builder`."""
     stem = file.name.rpartition("/")[2].removesuffix(".proto")
     module = ModuleType(f"{_OBJECTS}.{stem}_pb2", f"Messages of {file.name}, registered by jaxrl.")
     descriptor = descriptor_pool.Default().AddSerializedFile(file.SerializeToString())

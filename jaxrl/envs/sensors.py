@@ -1,7 +1,7 @@
-"""Sensors as messages announce them, and as the rest of jaxrl sees them: images are (channels, height, width).
+"""Describes sensors in messages and in the rest of jaxrl, where images are (channels, height, width).
 
-Unity packages from 3.0 on send images so; earlier ones send (height, width, channels). The dimension properties tell:
-height and width are marked as translationally equivariant. Where a sensor marks nothing, the package's version does.
+Unity packages from 3.0 on send images so; earlier ones send (height, width, channels). The dimension properties mark
+height and width as translationally equivariant. Where a sensor marks nothing, the package's version decides.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ _COMPRESSION_NONE = 0
 _MOVES, _FIXED = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE, DimensionProperty.NONE
 IMAGE_PROPERTIES = (_FIXED, _MOVES, _MOVES)
 IMAGE_PROPERTIES_LAST = (_MOVES, _MOVES, _FIXED)
-_CHANNELS_FIRST_SINCE, _DIGITS = 3, 9  # version of the package; digits of a number that may be one
+_CHANNELS_FIRST_SINCE, _DIGITS = 3, 9  # version of the package; largest number of digits of a major version
 _CHANNELS_FIRST = [False, True, True]
 _CHANNELS_LAST = [True, True, False]
 
 
 class SensorError(ValueError):
-    """A sensor that cannot be read as it is announced; the reader adds the behavior."""
+    """A sensor whose announcement cannot be read; the reader adds the behavior."""
 
 
 class WireSensor(NamedTuple):
     """One sensor."""
 
-    spec: ObservationSpec  # behind the decoder
+    spec: ObservationSpec  # after decoding
     shape: tuple[int, ...]  # in messages
     channels_last: bool = False  # images in messages are (H, W, C)
     is_image: bool = False
@@ -40,33 +40,33 @@ class WireSpec(NamedTuple):
 
     @property
     def behavior(self) -> BehaviorSpec:
-        """Behind the decoder."""
+        """Spec after decoding."""
         return BehaviorSpec(tuple(sensor.spec for sensor in self.sensors), self.action)
 
 
 def is_compressed(observation: Any) -> bool:
-    """Whether an `ObservationProto` holds PNGs."""
+    """Return whether an `ObservationProto` holds PNGs."""
     return observation.compression_type != _COMPRESSION_NONE
 
 
 def unmarked_last(package_version: str) -> bool:
-    """Whether images without marks are (H, W, C): those of packages before 3.0, and of what is no version."""
+    """Return whether unmarked images are (H, W, C): in packages before 3.0, and if the version is unreadable."""
     major = package_version.partition(".")[0]
     return not (major.isdecimal() and len(major) < _DIGITS and int(major) >= _CHANNELS_FIRST_SINCE)
 
 
 def announced(observation: Any, unmarked_last: bool = True) -> WireSensor:
-    """The sensor of an `ObservationProto`, which is the first of its kind: one that comes as PNG is uint8 for the run.
+    """Return the sensor of an `ObservationProto`, the behavior's first: one that comes as PNG is uint8 for the run.
 
     Raises:
         SensorError: as `wire_sensor`.
         ValueError: an unknown dimension property or type.
     """
-    given = observation.dimension_properties or [DimensionProperty.UNSPECIFIED] * len(observation.shape)
+    properties = observation.dimension_properties or [DimensionProperty.UNSPECIFIED] * len(observation.shape)
     spec = ObservationSpec(
         name=observation.name,
         shape=tuple(observation.shape),
-        dimension_property=tuple(DimensionProperty(number) for number in given),
+        dimension_property=tuple(DimensionProperty(number) for number in properties),
         observation_type=ObservationType(observation.observation_type),
         dtype="uint8" if is_compressed(observation) else "float32",
     )
@@ -74,12 +74,12 @@ def announced(observation: Any, unmarked_last: bool = True) -> WireSensor:
 
 
 def wire_sensor(sensor: ObservationSpec, unmarked_last: bool = True) -> WireSensor:
-    """How a sensor looks behind the decoder, from its shape and properties in messages.
+    """Return a sensor as it is after decoding, from its shape and properties in messages.
 
-    `unmarked_last`: whether an image that marks no axis is (H, W, C).
+    `unmarked_last`: an image that marks no axis is (H, W, C).
 
     Raises:
-        SensorError: it is compressed, and its channels cannot be told from its sides.
+        SensorError: it is compressed, and its sides do not show its channels.
     """
     moves = [number == _MOVES for number in sensor.dimension_property]
     marked = any(sensor.dimension_property)

@@ -1,7 +1,7 @@
-"""Specifications that no environment means: refused by behavior, sensor and number before anything is allocated.
+"""Refuses absurd specifications by behavior, sensor and number before anything is allocated.
 
-The limits are far above what anybody trains (a picture of 2,000 by 2,000 pixels, an action for each square of a large
-board) and far below what a machine can hold, since every agent's slot needs room for all of it.
+The limits are far above anything that is trained (a picture of 2,000 by 2,000 pixels, an action for each square of a
+large board) and far below the memory of a machine, since every agent's slot needs room for all of it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.types import ActionSpec, BehaviorSpec
 
 MOST_NUMBERS = 1 << 24
-"""Numbers of all observations of one agent: 64 MiB of float32, four colour pictures of 1,180 by 1,180."""
+"""Largest number of values of all observations of one agent: 64 MiB of float32, four pictures of 1,180 by 1,180."""
 MOST_SENSORS = 1024
-"""Observations of one agent; each is an array of its own, and those of recorded scenes are below 20."""
+"""Largest number of observations of one agent; each is an array, and recorded scenes have below 20."""
 MOST_AXES = 8
-"""Of one observation: an image has 3."""
+"""Largest number of axes of one observation: an image has 3."""
 MOST_CONTINUOUS = 1 << 14
-"""Continuous actions of one agent: a body with every muscle has some 700."""
+"""Largest number of continuous actions of one agent: a body with every muscle has some 700."""
 MOST_CHOICES = 1 << 16
-"""Of all discrete branches together, which is the length of a mask: Go has 362, chess moves as one branch 4,672."""
+"""Largest number of choices of all discrete branches together, the length of a mask: Go has 362, chess moves 4,672."""
 MOST_BRANCHES = 1 << 12
 
 
@@ -29,7 +29,7 @@ class SpecError(EnvironmentFailure):
 
 
 def check_spec(behavior: str, spec: BehaviorSpec) -> None:
-    """Raise SpecError for the first number that cannot be meant."""
+    """Raise SpecError for the first absurd number."""
     sensors = spec.observations
     if len(sensors) > MOST_SENSORS:
         raise _error(behavior, f"{len(sensors)} sensors", f"at most {MOST_SENSORS}")

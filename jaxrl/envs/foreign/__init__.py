@@ -1,1 +1,1 @@
-"""Environments that others wrote for Python, stepped by the host loop: what Gymnasium's and PettingZoo's share."""
+"""Common parts of Gymnasium's and PettingZoo's environments, which others wrote for Python, in the host loop."""

@@ -1,4 +1,4 @@
-"""Action spaces of Gymnasium as continuous dimensions and discrete branches, and the way back.
+"""Converts action spaces of Gymnasium to continuous dimensions and discrete branches, and actions back.
 
 | space | action |
 |---|---|
@@ -7,9 +7,9 @@
 | Box | a continuous dimension for each number |
 | Dict, Tuple | those of the parts, in the order of the space: hybrid actions |
 
-Policies send numbers from -1 to 1. -1 is the lower and 1 the upper bound of a dimension of a Box, and what lies between
-is linear. A Box of integers gets rounded numbers. A Box without a bound on a side is refused, unless `bounded` gives it
-one.
+Policies send numbers from -1 to 1. -1 is the lower and 1 the upper bound of a dimension of a Box, with linear values
+between them. A Box of integers gets rounded numbers. A Box without a bound on a side is refused, unless `bounded` gives
+it one.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from jaxrl.envs.foreign.observations import Path, SpaceError, leaves, part_at
 from jaxrl.types import ActionSpec
 
 _ENDLESS, _ENDLESS_INTEGER = 1e30, 2.0**31 - 1
-"""A bound from it on is none: many a space writes the largest float32 for infinity, Gymnasium the largest integer."""
+"""Size from which a bound counts as none: many spaces write the largest float32 or integer for infinity."""
 
 Pair = tuple[np.ndarray, np.ndarray]
 """Continuous float32 [C] and discrete int32 [D] of one agent."""
 
 
 class _Part(NamedTuple):
-    """One space without parts: how many columns it takes, and the two ways."""
+    """One space without parts: its numbers of columns, and both conversions."""
 
     continuous: int
     branches: tuple[int, ...]
-    value: Callable[[np.ndarray, np.ndarray], Any]  # its continuous and its discrete columns → what the space holds
+    value: Callable[[np.ndarray, np.ndarray], Any]  # its continuous and discrete columns → element of the space
     columns: Callable[[Any], Pair]  # the inverse
 
 
 class ActionWriter:
-    """Writes actions into one space, and reads back those that an environment took itself.
+    """Writes actions into one space, and reads back actions that an environment took itself.
 
     Raises:
-        SpaceError: a part of the space is no kind of the table above; the text names it by its path.
+        SpaceError: a part of the space is not in the table above; the text names it by its path.
     """
 
     def __init__(self, space: spaces.Space) -> None:
@@ -58,16 +58,16 @@ class ActionWriter:
             raise SpaceError(f"action space {space} holds nothing to choose")
 
     def value(self, continuous: np.ndarray, discrete: np.ndarray) -> Any:
-        """What the environment is given: float32 [C] from -1 to 1 and int32 [D] as an element of the space."""
+        """Return float32 [C] from -1 to 1 and int32 [D] as an element of the space."""
         values, c, d = [], 0, 0
         for part in self._parts.values():
-            own = continuous[c : c + part.continuous], discrete[d : d + len(part.branches)]
-            values.append(part.value(*own))
+            columns = continuous[c : c + part.continuous], discrete[d : d + len(part.branches)]
+            values.append(part.value(*columns))
             c, d = c + part.continuous, d + len(part.branches)
         return _assembled(self._space, iter(values))
 
     def columns(self, value: Any) -> Pair:
-        """The inverse of `value`: what would have to be sent for it.
+        """Invert `value`: return the columns of an element.
 
         Raises:
             ValueError, TypeError, LookupError: it is no element of the space.
@@ -154,7 +154,7 @@ def _numbers(space: spaces.Box, path: Path) -> _Part:
 
     def columns(given: Any) -> Pair:
         numbers = np.asarray(given, np.float64).reshape(-1)
-        scale = np.where(half > 0, half, 1.0)  # of a dimension whose bounds are equal there is nothing to choose
+        scale = np.where(half > 0, half, 1.0)  # a dimension with equal bounds has no choice
         return ((numbers - middle) / scale).astype(np.float32), np.zeros(0, np.int64)
 
     return _Part(continuous=len(low), branches=(), value=value, columns=columns)

@@ -1,4 +1,4 @@
-"""What the host environment asks of one copy of somebody's environment: any number of agents, called by name."""
+"""The interface of one copy of a foreign environment for the host environment: any number of agents, by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxrl.envs.interface import EnvironmentFailure
 
 
 class AreaOutcome(NamedTuple):
-    """What one copy answers to a reset or a step. All mappings are by the agent's name and may lack agents."""
+    """The result of a reset or a step of one copy. All mappings are by the agent's name and may lack agents."""
 
     obs: Mapping[Any, Any]
     reward: Mapping[Any, Any]  # missing: 0
@@ -22,32 +22,32 @@ class AreaOutcome(NamedTuple):
     truncated: Mapping[Any, Any]
     infos: Mapping[Any, Mapping[Any, Any]]  # missing: empty
     living: Collection[Any]  # agents whose episode goes on
-    asked: Collection[Any]  # those of them that act next, if they have an observation
-    over: bool  # whether the episode of the whole copy is; else others may come, though nobody lives
+    asked: Collection[Any]  # living agents that act next, if they have an observation
+    over: bool  # the episode of the whole copy is over; else agents may come, even if none lives
 
 
 class Area(Protocol):
     """One copy. A team is all agents of one behavior and side in one copy, if it has `teams`."""
 
     teams: bool
-    sides: int  # how many numbers of teams that play against each other there are
-    frames_per_second: float | None  # at which its pictures look natural; None: it does not say
+    sides: int  # number of sides that play against each other
+    frames_per_second: float | None  # natural speed of its pictures; None: unknown
 
     @property
     def announced(self) -> Collection[Any]:
-        """Agents that may come, as far as the environment says so beforehand."""
+        """Agents that may come, if the environment lists them beforehand."""
         ...
 
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
-        """Of observations and of actions of an agent that lives or is announced."""
+        """Return the spaces of observations and of actions of an agent that lives or is announced."""
         ...
 
     def behavior(self, agent: Any) -> str:
-        """The name of the behavior to which an agent belongs, unless its spaces are others than those of the name."""
+        """Return the behavior name of an agent; agents with other spaces get another one."""
         ...
 
     def side(self, agent: Any) -> int | None:
-        """The number of the side on which an agent plays against others; None: there are no sides."""
+        """Return the number of the side on which an agent plays against others; None: there are no sides."""
         ...
 
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
@@ -55,20 +55,20 @@ class Area(Protocol):
         ...
 
     def step(self, actions: Mapping[Any, Any]) -> AreaOutcome:
-        """One step, with an element of its action space for each agent that was asked."""
+        """Step, with an element of its action space for each agent that was asked."""
         ...
 
     def render(self) -> Any:
-        """A picture, or what the environment gives in place of one."""
+        """Return a picture, or another return value of the environment's `render`."""
         ...
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release resources."""
         ...
 
 
 class WrappedArea:
-    """What copies of Gymnasium's, PettingZoo's and RLlib's environments share: a part of `Area`."""
+    """The common part of `Area` for copies of Gymnasium's, PettingZoo's and RLlib's environments."""
 
     def __init__(self, env: Any, options: AreaOptions) -> None:
         self.teams = options.teams
@@ -84,11 +84,11 @@ class WrappedArea:
         return tuple(getattr(self._env, "possible_agents", None) or ())
 
     def behavior(self, agent: Any) -> str:
-        """The name without its number."""
+        """Return the name without its number."""
         return unnumbered(agent)
 
     def side(self, agent: Any) -> int | None:
-        """The number that `teams` give it by its name, or by its name without the number. Raises EnvironmentFailure."""
+        """Return the number in `teams` for its name, or its name without the number. Raises EnvironmentFailure."""
         if not self._sides:
             return None
         for name in (str(agent), unnumbered(agent)):
@@ -100,23 +100,23 @@ class WrappedArea:
         )
 
     def render(self) -> Any:
-        """What the environment draws."""
+        """Return the picture of the environment."""
         return self._env.render()
 
     def close(self) -> None:
-        """Close it, if it can be."""
+        """Close the environment, if it has a `close`."""
         getattr(self._env, "close", lambda: None)()
 
     def _bounded(self, action: spaces.Space) -> spaces.Space:
-        """Return the action space with bounds, if `action_scale` says how wide it is."""
+        """Return the action space, with bounds if `action_scale` is set."""
         return action if self._action_scale is None else bounded(action, self._action_scale)
 
     def _begun(self, seed: int | None, options: Mapping[str, Any] | None) -> Any:
-        """What its own `reset` answers."""
+        """Return the answer of the environment's `reset`."""
         return self._env.reset(seed=seed, options=None if options is None else dict(options))
 
     def _stepped(self, actions: Any, expected: str) -> tuple[Any, ...]:
-        """What its own `step` answers. Raises ValueError if that is not five values."""
+        """Return the answer of the environment's `step`. Raises ValueError if it is not five values."""
         answer: Any = self._env.step(actions)
         if not isinstance(answer, tuple) or len(answer) != 5:
             raise ValueError(f"returned {handed_back(answer)}, expected {expected}")
@@ -124,10 +124,10 @@ class WrappedArea:
 
 
 def mappings(infos: Any) -> dict[Any, Mapping[Any, Any]]:
-    """Those of the agents that have any."""
-    return {agent: told for agent, told in (infos or {}).items() if isinstance(told, Mapping)}
+    """Return the infos of the agents that have any."""
+    return {agent: info for agent, info in (infos or {}).items() if isinstance(info, Mapping)}
 
 
 def handed_back(answer: Any) -> str:
-    """Words for what a `reset` or `step` returned that is not what its library defines."""
+    """Describe the return value of a `reset` or `step` that does not fit its library."""
     return f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"

@@ -1,4 +1,4 @@
-"""`env_args` of environments that are made by a Python function: `key=value`, as keyword arguments."""
+"""Reads `env_args` of environments that a Python function makes: `key=value`, as keyword arguments."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from jaxrl.types import JaxrlError
 
 
 class ArgumentsError(JaxrlError):
-    """`env_args` cannot be read, or name something that is not there."""
+    """`env_args` cannot be read, or name something unknown."""
 
 
 def keyword_arguments(env_args: Sequence[str] | None) -> dict[str, Any]:
-    """`("gravity=-9.8", "wind=true")` as `{"gravity": -9.8, "wind": True}`: values are read as YAML.
+    """Return `("gravity=-9.8", "wind=true")` as `{"gravity": -9.8, "wind": True}`: values are read as YAML.
 
     Raises:
-        ArgumentsError: one is no `key=value`, its value no YAML or one with aliases, or a key is there twice.
+        ArgumentsError: one is no `key=value`, its value is no YAML or has aliases, or a key is there twice.
     """
     arguments: dict[str, Any] = {}
     for text in env_args or ():
@@ -42,39 +42,39 @@ def keyword_arguments(env_args: Sequence[str] | None) -> dict[str, Any]:
 
 
 def usual_arguments(function: Callable[..., Any]) -> dict[str, Any]:
-    """What a function may be called with by name, and what it takes where nothing is given; ... where it must be."""
+    """Return a function's parameters by name with their defaults; ... for those without a default."""
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = [p for p in inspect.signature(function).parameters.values() if p.kind in by_name]
     return {p.name: ... if p.default is p.empty else p.default for p in parameters}
 
 
 def fitted(where: str, arguments: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with the types of the usual values that they replace.
+    """Return the arguments with the types of the usual values that they replace.
 
     A whole number may stand for a real one, the name of a choice for the choice (an Enum), a list for an array or a
-    tuple; what a mapping does not name stays as it is. In place of None or ... anything may stand.
+    tuple; keys that a mapping does not name stay unchanged. None and ... may be replaced by anything.
 
     Args:
         where: the address of the environment, for texts.
-        usual: all known names, with what they are if nothing is given.
+        usual: all known names, with their default values.
 
     Raises:
-        ArgumentsError: a name is not known (the text lists those that are), or a value has another type.
+        ArgumentsError: a name is unknown (the text lists the known ones), or a value has another type.
     """
-    found = {}
+    typed = {}
     for key, value in arguments.items():
         if key not in usual:
             what, there_are = f"takes no argument {key}", "it takes"
             raise ArgumentsError(unknown(where, key, usual, what=what, there_are=there_are))
         try:
-            found[key] = _fit(value, usual[key])
+            typed[key] = _fit(value, usual[key])
         except ValueError as error:
             raise ArgumentsError(f"{where}: argument {key}: got {value!r}, expected {error}") from None
-    return found
+    return typed
 
 
 def _fit(value: Any, usual: Any) -> Any:
-    """`value` in place of `usual`. Raises ValueError, whose text says what was expected."""
+    """Return `value` in the type of `usual`. Raises ValueError, whose text says what was expected."""
     if usual is None or usual is ...:
         return value
     if isinstance(usual, Enum):
@@ -91,9 +91,9 @@ def _fit(value: Any, usual: Any) -> Any:
     if isinstance(usual, str):
         return _of(value, (str,), f"text, such as {usual}")
     if isinstance(usual, Mapping):
-        given = _of(value, (Mapping,), f"a mapping, such as {{{next(iter(usual), 'key')}: ...}}")
+        mapping = _of(value, (Mapping,), f"a mapping, such as {{{next(iter(usual), 'key')}: ...}}")
         like: Any = type(usual)
-        return like({**usual, **fitted("there", given, usual)})
+        return like({**usual, **fitted("there", mapping, usual)})
     listed = _of(value, (list, tuple), "a list, such as [1, 2]")
     return tuple(listed) if isinstance(usual, tuple) else _array(listed, usual)
 
@@ -105,7 +105,7 @@ def _of(value: Any, types: tuple[type, ...], expected: str) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """YAML calls 1e-3 a text."""
+    """Convert texts such as 1e-3, which YAML does not read as numbers."""
     if isinstance(value, str):
         try:
             return float(value)

@@ -1,4 +1,4 @@
-"""Which behavior an agent belongs to: those of one name and equal spaces."""
+"""Finds the behavior of an agent: agents of one behavior have one name and equal spaces."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ _NUMBERED = re.compile(r"(.*?)[_-]?\d+")
 
 
 def unnumbered(agent: Any) -> str:
-    """`adversary_0` as `adversary`, a number alone as `agent`; signs that no behavior may have become _."""
+    """Return `adversary_0` as `adversary`, a number alone as `agent`; signs that are no part of names become _."""
     match = _NUMBERED.fullmatch(str(agent))
     name = match.group(1) if match else str(agent)
     return re.sub(r"[^\w.-]", "_", name) or "agent"
 
 
 class Agent(NamedTuple):
-    """What an agent's behavior depends on."""
+    """Properties of an agent that determine its behavior."""
 
     name: str  # without its number
     observation: spaces.Space
     action: spaces.Space
-    side: int | None = None  # on which it plays against others
+    side: int | None = None  # side on which it plays against others
 
 
 class AgentKind:
-    """What agents of one behavior id share: it, as `name`, the spaces, and how they are read and written."""
+    """Common properties of agents of one behavior id: `name`, spaces, and their readers and writers."""
 
     def __init__(self, name: str, observation: spaces.Space, action: spaces.Space) -> None:
         self.name = name
         self.action = ActionWriter(action)
         self.observation = ObservationReader(observation, find_mask(observation, action))
         self._action_space = action
-        self.warned_of_mask = False  # of one that forbids every choice
+        self.warned_of_mask = False  # of a mask that forbids every choice
         self.spec = BehaviorSpec(observations=self.observation.specs, action=self.action.spec)
 
     def mask(self, obs: Any, told: Any = None) -> np.ndarray | None:
-        """Return what is allowed, bool [M], as the observation says, or else as the infos do; None: everything.
+        """Return the mask, bool [M], of the observation, or else of the infos; None: all choices are allowed.
 
         Raises MaskError: it does not fit the actions.
         """
@@ -61,20 +61,20 @@ class AgentKind:
 
 
 class Behaviors:
-    """The kinds of agents in the copies of one worker, by name and spaces; `names` are what they are called."""
+    """The kinds of agents in the copies of one worker, by name and spaces; `names` gives them their names."""
 
     def __init__(self, names: BehaviorNames | None = None) -> None:
         self._names = names or BehaviorNames()
         self._kinds: dict[str, AgentKind] = {}
         self.new: dict[str, BehaviorSpec] = {}  # since the owner last emptied it
-        self.identities: dict[str, Identity] = {}  # the same, also of agents that are announced and have not come
+        self.identities: dict[str, Identity] = {}  # likewise, also of agents that are announced and have not come
 
     def __getitem__(self, name: str) -> AgentKind:
         """Return the kind of that behavior id."""
         return self._kinds[name]
 
     def announce(self, agents: Iterable[Agent]) -> None:
-        """Name the kinds of agents that are seen, or announced, together."""
+        """Name the kinds of agents that are seen, or announced, in one step."""
         new = self._names.add(map(identity_of, agents))
         self.identities |= {self._names[identity]: identity for identity in new}
 
@@ -90,27 +90,27 @@ class Behaviors:
 
 
 def described(area: Area, agent: Any) -> Agent:
-    """Return what the behavior of an agent of this copy depends on."""
+    """Return the properties of an agent of this copy that determine its behavior."""
     return Agent(area.behavior(agent), *area.spaces(agent), area.side(agent))
 
 
 def expected(area: Area, outcome: AreaOutcome) -> list[Agent]:
-    """Return who lives after a reset or may come later, as far as the copy tells their spaces beforehand."""
+    """Return agents that live after a reset or may come later, if the copy gives their spaces beforehand."""
     agents = [described(area, agent) for agent in outcome.living]
     for agent in area.announced:
-        with suppress(Exception):  # somebody else's code, which may know the spaces of an agent when it has come
+        with suppress(Exception):  # a user's code, which may know the spaces of an agent only once it has come
             agents.append(described(area, agent))
     return agents
 
 
 def identity_of(agent: Agent) -> Identity:
-    """Return what agents of one behavior have in common."""
+    """Return the common identity of agents of one behavior."""
     spaces = f"{agent.observation} → {agent.action} #{_digest(agent.observation, agent.action)}"
     return Identity(agent.name, spaces)
 
 
 def _digest(*of_agent: spaces.Space) -> str:
-    """A few signs that differ where any bound, size or order of the spaces does; their texts leave most numbers out."""
+    """Return 12 hex digits that depend on every bound, size and order of the spaces; their texts omit most numbers."""
     digest = hashlib.sha256()
     for space in of_agent:
         for path, leaf in leaves(space):

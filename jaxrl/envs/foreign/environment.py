@@ -1,4 +1,4 @@
-"""Copies of somebody's environment, side by side in one process, as a `HostEnv`."""
+"""Steps copies of a foreign environment, side by side in one process, as a `HostEnv`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _MONITOR = {"r": "Game/Return", "l": "Game/Length"}
 class ForeignEnvironment:
     """Steps `areas` copies one after the other; a copy whose episode is over begins the next one in the same message.
 
-    A copy that fails in a step is made anew, and begins in the same message; its agents are named there, and of them
-    nothing is heard again. The others go on (R64). If it cannot be made or begin, that is a failure of all.
+    A copy that fails in a step is made anew, and begins in the same message, which names its old agents; nothing else
+    is reported of them. The other copies go on. If it cannot be made or begin, the whole environment fails.
 
     Environment parameters are the `options` with which the episodes that begin from then on are reset.
 
@@ -41,14 +41,14 @@ class ForeignEnvironment:
         name: as in `--env`, for texts.
         make_area: makes copy number i.
         areas: number of copies.
-        seed: of this worker. With the number of a copy it decides all that is random in it.
-        team_reward: the mean of the rewards in a team is paid to all of it as group reward, in place of each its own.
+        seed: of this worker. With the number of a copy it determines all that is random in it.
+        team_reward: the mean of a team's rewards is paid to all its members as group reward, in place of their own.
         timeout: seconds without any agent that asks for a decision.
-        drawing: what is drawn of copy 0 of worker 0.
+        drawing: options for pictures of copy 0 of worker 0.
         about: one line for the log.
 
     Raises:
-        EnvironmentFailure: a copy cannot be made; those made before are closed.
+        EnvironmentFailure: a copy cannot be made; the copies made before are closed.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class ForeignEnvironment:
         self._behaviors = Behaviors()
         self._specs: dict[str, Any] = {}
         self._draws = Draws()
-        self._salt: int | None = None  # of samplers: the seed of the last reset that had one
-        self._seeds: list[int] | None = area_seeds(seed, areas)  # None: given out
+        self._salt: int | None = None  # of samplers: seed of the last seeded reset
+        self._seeds: list[int] | None = area_seeds(seed, areas)  # None: used up
         self._asked: dict[str, list[tuple[int, Any]]] = {}
         self._asked_ids: dict[str, np.ndarray] = {}
         self._areas: list[Area] = []
@@ -99,10 +99,10 @@ class ForeignEnvironment:
     def reset(self, parameters: Mapping[str, ParameterValue] | None = None, seed: int | None = None) -> EnvMessage:
         """Begin an episode in every copy.
 
-        The first reset, and one with a seed, make all that is random repeat itself; another one goes on from there.
+        The first reset, and one with a seed, make everything random repeat itself; another one goes on from there.
 
         Raises:
-            EnvironmentFailure: a copy raised an error or gave something wrong; the text names worker, area and agent.
+            EnvironmentFailure: a copy raised an error or returned invalid data; the text names worker, area and agent.
         """
         start = time.perf_counter()
         if seed is not None:
@@ -120,31 +120,31 @@ class ForeignEnvironment:
         return self._message(draft, infos, [], start)
 
     def step(self, actions: Mapping[str, Action]) -> EnvMessage:
-        """One step of every copy; more, if after it nobody asks or has ended.
+        """Step every copy; several times if no agent asks or has ended.
 
         Raises:
-            ActionError: actions that do not fit those who asked; nothing was done.
-            EnvironmentFailure: as `reset`, or nobody asks for longer than the time-out.
+            ActionError: actions that do not fit the agents that asked; nothing was done.
+            EnvironmentFailure: as `reset`, or no agent asks for longer than the time-out.
         """
         start = time.perf_counter()
         check_actions(actions, self._asked_ids, self._specs)
-        given = self._by_area(actions)
+        copy_actions = self._by_area(actions)
         while True:
             draft, infos, stats = Draft(), {}, []
             self._asked = {}
-            for area, of_area in enumerate(given):
+            for area, of_area in enumerate(copy_actions):
                 self._advance(area, of_area, draft, infos, stats)
             if not draft.empty:
                 return self._message(draft, infos, stats, start)
             self._check_idle(start)
-            given = [{} for _ in self._areas]
+            copy_actions = [{} for _ in self._areas]
 
     def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
-        """Options of the resets to come: numbers; of a sampler each episode of each copy draws one."""
+        """Set options of later resets: numbers; each episode of each copy draws from a sampler."""
         self._draws.set(parameters, self._salt)
 
     def close(self) -> None:
-        """Close all copies, also when one of them fails to."""
+        """Close all copies, also if one of them fails to close."""
         areas, self._areas = self._areas, []
         with ExitStack() as stack:
             for number, area in enumerate(areas):
@@ -158,7 +158,7 @@ class ForeignEnvironment:
             return self._areas[area].reset(seed, self._draws.next() or None)
 
     def _announce(self, outcomes: Sequence[AreaOutcome]) -> None:
-        """Name the behaviors of all copies together, before anybody is booked."""
+        """Name the behaviors of all copies together, before any agent is registered."""
         agents = []
         for area, outcome in enumerate(outcomes):
             with self._reporting(area, "what reset gave"):
@@ -197,9 +197,9 @@ class ForeignEnvironment:
     def _renew(
         self, area: int, error: EnvironmentFailure, draft: Draft, infos: dict[str, Any], *, endings: bool = True
     ) -> None:
-        """Another copy in the place of one that failed. What its agents said in this message is taken back.
+        """Replace a copy that failed, and take back its agents' part of this message.
 
-        endings: also that they ended; what fails is not the beginning of their next episode.
+        `endings`: also their endings; False: the beginning of their next episode failed.
         """
         agents = draft.drop(area, endings=endings)
         for name, ids in self._lives[area].known().items():
@@ -207,7 +207,7 @@ class ForeignEnvironment:
         self._faults.append(CopyFault(str(error), agents, isinstance(error, BadDataError)))
         infos.pop(str(area), None)
         for name, asked in self._asked.items():
-            self._asked[name] = [one for one in asked if one[0] != area]
+            self._asked[name] = [entry for entry in asked if entry[0] != area]
         self._asked = {name: asked for name, asked in self._asked.items() if asked}
         try:
             self._areas[area].close()
@@ -236,14 +236,14 @@ class ForeignEnvironment:
             infos[str(area)] = plain(outcome.infos[COMMON])
 
     def _by_area(self, actions: Mapping[str, Action]) -> list[dict[Any, Any]]:
-        """Elements of the action spaces, by copy and agent."""
-        given: list[dict[Any, Any]] = [{} for _ in self._areas]
+        """Return elements of the action spaces, by copy and agent."""
+        elements: list[dict[Any, Any]] = [{} for _ in self._areas]
         for behavior, asked in self._asked.items():
             continuous, discrete = actions[behavior]
             value = self._behaviors[behavior].action.value
             for row, (area, agent) in enumerate(asked):
-                given[area][agent] = value(continuous[row], discrete[row])
-        return given
+                elements[area][agent] = value(continuous[row], discrete[row])
+        return elements
 
     def _message(self, draft: Draft, infos: dict[str, Any], stats: list[EnvironmentStat], start: float) -> EnvMessage:
         steps = self._said(draft, infos)
@@ -266,7 +266,7 @@ class ForeignEnvironment:
         )
 
     def _said(self, draft: Draft, infos: dict[str, Any]) -> dict[str, BehaviorMessage]:
-        """The messages of the draft, in which a copy may turn out to have failed; a new one that fails does for all."""
+        """Return the messages of the draft; a copy that fails here is renewed once, a second failure is raised."""
         renewed = set[int]()
         while True:
             try:
@@ -289,20 +289,20 @@ class ForeignEnvironment:
         return f"worker {self._worker} ({self._name}), area {area}"
 
     def _reporting(self, area: int, doing: str) -> AbstractContextManager[None]:
-        """Say of somebody else's exception where it happened."""
+        """Add the place to exceptions of a user's code."""
         return calling(f"{self._place(area)}: {doing}", raises=EnvironmentFailure)
 
 
 def area_seeds(seed: int, areas: int, *of: int) -> list[int]:
-    """One seed per copy, int32 and not negative; those of neighbouring workers have nothing to do with each other.
+    """Return one seed per copy, int32 and not negative; those of neighbouring workers are independent.
 
-    `of` ends in no 0, which SeedSequence does not tell from nothing.
+    `of` ends in no 0, which SeedSequence treats as nothing.
     """
     return [int(np.random.SeedSequence([seed, area, *of]).generate_state(1)[0] >> 1) for area in range(areas)]
 
 
 def _games(outcome: AreaOutcome) -> list[EnvironmentStat]:
-    """What monitors tell of whole games that ended, where an episode is one life of them (X12)."""
+    """Return statistics of monitors about whole games that ended, where an episode is one life of a game."""
     stats = []
     for infos in outcome.infos.values():
         episode = infos.get("episode")

@@ -1,4 +1,4 @@
-"""Import what somebody else wrote, before anything is started, and say in one sentence why it cannot be."""
+"""Imports foreign code before anything is started, and says in one sentence why it cannot be imported."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def require_package(package: str, address: str) -> None:
 
 
 def import_for(address: str, module: str, package: str) -> ModuleType:
-    """The module that an address names. Raises UnknownEnvironmentError if it cannot be imported.
+    """Import the module that an address names. Raises UnknownEnvironmentError if it cannot be imported.
 
-    UntrustedError: a folder names it, and not the user, and it is no part of an installed package made for `package`.
+    Raises UntrustedError if a folder, not the user, names it, and no installed package made for `package` holds it.
     """
     try:
         trust.require(address)
@@ -37,16 +37,16 @@ def import_for(address: str, module: str, package: str) -> ModuleType:
             raise
     try:
         return importlib.import_module(module)
-    except Exception as error:  # somebody else's code may raise anything
+    except Exception as error:  # a user's code may raise anything
         raise UnknownEnvironmentError(
             f"{address}: module {module} cannot be imported: {type(error).__name__}: {error}"
         ) from error
 
 
 def is_made_for(package: str, module: str) -> bool:
-    """Whether a module belongs to `package`, or to an installed package that cannot do without it. Nothing is imported.
+    """Return whether a module is of `package`, or of an installed package that requires it, without importing it.
 
-    Modules that are programs (`__main__`) do something when they are imported, and do not count.
+    Modules that are programs (`__main__`) act when they are imported, and do not count.
     """
     outer = module.partition(".")[0]
     return "__main__" not in module.split(".") and (outer == package or outer in _made_for(package))
@@ -62,10 +62,10 @@ def belongs_to_others(package: str, module: str) -> bool:
 
 @lru_cache
 def _made_for(package: str) -> frozenset[str]:
-    """Outermost modules of installed packages that cannot do without `package`."""
-    found: set[str] = set()
-    for one in metadata.distributions():
-        needs = [need for need in one.requires or () if "extra" not in need.partition(";")[2]]
+    """Return outermost modules of installed packages that require `package`."""
+    modules: set[str] = set()
+    for distribution in metadata.distributions():
+        needs = [need for need in distribution.requires or () if "extra" not in need.partition(";")[2]]
         if any(re.split(r"[^\w.-]", need)[0].lower() == package for need in needs):
-            found |= {path.parts[0].removesuffix(".py") for path in one.files or ()}
-    return frozenset(found)
+            modules |= {path.parts[0].removesuffix(".py") for path in distribution.files or ()}
+    return frozenset(modules)

@@ -1,4 +1,4 @@
-"""A copy of somebody's environment that says in its infos what is odd about it: for `jaxrl check-env`."""
+"""Wraps a copy of a foreign environment, whose faults it notes in the infos: for `jaxrl check-env`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from jaxrl.envs.workers.handles import EnvFactory
 from jaxrl.types import Identity
 
 NOTES = "jaxrl_notes"
-"""The key of an area's infos under which its new notes stand."""
+"""Key of an area's infos that holds its new notes."""
 ORDER = "jaxrl_order"
-"""The key of the names of all agents that live, in their order, after a reset."""
+"""Key of an area's infos that holds the names of all living agents, in their order, after a reset."""
 
 
 def inspected_factory(address: str, env_args: Sequence[str] | None, areas: int, timeout: float) -> EnvFactory:
@@ -35,7 +35,7 @@ def _open(address: str, env_args: Sequence[str], drawing: DrawingOptions) -> Are
 
 
 class InspectedArea:
-    """Passes everything on to `area`, and adds notes to what it answers; each note comes once."""
+    """Passes everything on to `area`, and adds notes to its outcomes; each note comes once."""
 
     def __init__(self, area: Area) -> None:
         self.teams, self.sides, self.frames_per_second = area.teams, area.sides, area.frames_per_second
@@ -43,7 +43,7 @@ class InspectedArea:
         self.render, self.close, self._area = area.render, area.close, area
         self._living: Collection[Any] = ()
         self._identities: dict[Any, Identity] = {}
-        self._changed: set[Any] = set()  # agents whose spaces have
+        self._changed: set[Any] = set()  # agents with changed spaces
         self._told: set[str] = set()
 
     @property
@@ -59,7 +59,7 @@ class InspectedArea:
         return _with(outcome, {NOTES: notes, ORDER: [str(agent) for agent in outcome.living]})
 
     def step(self, actions: Mapping[Any, Any]) -> AreaOutcome:
-        """One step."""
+        """Step the area."""
         outcome = self._area.step(actions)
         notes = [*self._of_endings(outcome), *self._of_agents(outcome), *self._of_observations(outcome)]
         return _with(outcome, {NOTES: self._noted(notes)})
@@ -70,7 +70,7 @@ class InspectedArea:
         return new
 
     def _of_agents(self, outcome: AreaOutcome) -> Iterator[str]:
-        """Newcomers: whether they were announced and have the spaces that they had."""
+        """Check whether new agents were announced and have their earlier spaces."""
         announced = self._area.announced
         for agent in outcome.living:
             if agent in self._living:
@@ -108,7 +108,7 @@ class InspectedArea:
 
 
 def _outside(space: spaces.Space, obs: Any, path: Any) -> str:
-    """Say how a part of an observation lies outside of its bounds; what cannot be read at all is told elsewhere."""
+    """Describe how a part of an observation lies outside of its bounds; unreadable ones are reported elsewhere."""
     if not isinstance(space, spaces.Box):
         return ""
     try:

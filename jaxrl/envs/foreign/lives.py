@@ -1,4 +1,4 @@
-"""The living agents of one copy of an environment: who began, who earned what, who ended and how."""
+"""Follows the living agents of one copy of an environment: beginnings, rewards and endings."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from jaxrl.types import NO_GROUP
 log = logging.getLogger(__name__)
 
 COMMON = "__common__"
-"""The key of an area's infos for what concerns all of its agents (RLlib's word)."""
+"""Key of an area's infos for entries that concern all of its agents (RLlib's word)."""
 RESERVED = (COMMON, "__all__")
-"""No agents' names (R65)."""
+"""Names that no agent may have."""
 ACTION_TAKEN = "action_taken"
-"""The key of `infos` under which an environment tells what an agent really did, as an element of its action space."""
+"""Key of `infos` for the action that an agent really took, as an element of its action space."""
 LARGEST = 1024
-"""Numbers in an array, or entries in a list; letters in a text."""
+"""Largest number of values in an array, entries in a list, or letters in a text."""
 DEEPEST = 3
-"""Dictionaries in dictionaries."""
+"""Largest depth of nested dictionaries."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Lives:
     Args:
         place: worker and area, for errors.
         number: of the copy.
-        shares: whether the mean of a team's rewards is paid to all of it, instead of each its own.
+        shares: pay the mean of a team's rewards to all its members, instead of their own.
         ids: gives the agent ids of a worker.
     """
 
@@ -66,10 +66,10 @@ class Lives:
         self._lives: dict[Any, Life] = {}
 
     def begin(self, outcome: AreaOutcome, draft: Draft) -> list[tuple[AgentKind, Any]]:
-        """A new episode of the whole copy, whatever lived before. Returns who asks, in the order of the draft.
+        """Begin a new episode of the copy, and forget the old agents. Return agents that ask, in the draft's order.
 
         Raises:
-            EnvironmentFailure: nobody lives after a reset, or as `follow`.
+            EnvironmentFailure: no agent lives after a reset, or as `follow`.
         """
         self._lives = {}
         if outcome.over:
@@ -77,17 +77,17 @@ class Lives:
         return self.follow(outcome, draft)
 
     def known(self) -> dict[str, list[int]]:
-        """Ids of the living, by behavior."""
+        """Return ids of the living agents, by behavior."""
         ids: dict[str, list[int]] = {}
         for life in self._lives.values():
             ids.setdefault(life.kind.name, []).append(life.agent_id)
         return ids
 
     def follow(self, outcome: AreaOutcome, draft: Draft) -> list[tuple[AgentKind, Any]]:
-        """Book what one step brought. Returns who asks, in the order of the draft.
+        """Register the outcome of one step. Return agents that ask, in the order of the draft.
 
-        An agent that is no longer among the living has ended: as its flags say; where they say nothing, terminated if
-        the episode of all is over (R25), else truncated. Its last observation is repeated if it has no new one.
+        An agent that is no longer among the living has ended: as its flags say; without flags it is terminated if the
+        whole episode is over, else truncated. Its last observation is repeated if it has no new one.
 
         Raises:
             EnvironmentFailure: an observation, reward or mask does not fit; the text names worker, area and agent.
@@ -100,7 +100,7 @@ class Lives:
             life = self._lives.pop(agent)
             terminated = bool(outcome.terminated.get(agent, False))
             truncated = bool(outcome.truncated.get(agent, False))
-            if life.obs is None:  # it was never seen: nothing was ever decided for it (R22)
+            if life.obs is None:  # it was never seen: no decision was ever made for it
                 continue
             if not terminated and not truncated:
                 truncated = not over
@@ -115,7 +115,7 @@ class Lives:
         return [(self._lives[agent].kind, agent) for agent in asked]
 
     def _see(self, outcome: AreaOutcome) -> None:
-        """Newest observations and infos; agents that are new among the living begin."""
+        """Register newest observations and infos; new living agents begin."""
         for agent in outcome.living:
             if agent not in self._lives:
                 if agent in RESERVED:
@@ -127,9 +127,9 @@ class Lives:
                     life.obs = life.kind.observation.read(outcome.obs[agent])
                 except ObservationError as error:
                     raise BadDataError(f"{self._where(agent)}, {error}") from error
-            given = outcome.infos.get(agent)
-            if given:
-                self._hear(agent, life, given)
+            info = outcome.infos.get(agent)
+            if info:
+                self._hear(agent, life, info)
 
     def _hear(self, agent: Any, life: Life, given: Mapping[Any, Any]) -> None:
         life.infos = plain({key: value for key, value in given.items() if key not in (MASK, ACTION_TAKEN)})
@@ -140,7 +140,7 @@ class Lives:
                 raise EnvironmentFailure(f"{self._where(agent)}, infos['{ACTION_TAKEN}']: {error}") from error
 
     def _pay(self, rewards: Mapping[Any, Any], before: Collection[Any]) -> None:
-        """A team's rewards of a step are shared by those who lived `before` it."""
+        """Pay rewards; with `shares`, members that lived `before` the step share those of their team."""
         teams: dict[str, list[tuple[Life, float]]] = {}
         for agent, life in self._lives.items():
             reward = self._number(agent, rewards.get(agent, 0.0))
@@ -172,7 +172,7 @@ class Lives:
         return report
 
     def _group(self, agent: Any) -> int:
-        """The number of an agent's team."""
+        """Return the number of an agent's team."""
         return self._copy * self._area.sides + (self._area.side(agent) or 0) + 1 if self._area.teams else NO_GROUP
 
     def _kind(self, agent: Any) -> AgentKind:
@@ -182,7 +182,7 @@ class Lives:
             raise SpaceError(f"{self._where(agent)}: {error}") from error
 
     def _mask(self, agent: Any, kind: AgentKind, outcome: AreaOutcome) -> np.ndarray | None:
-        """bool [M], from the observation or from `infos["action_mask"]`; None: all is allowed."""
+        """Return bool [M], from the observation or from `infos["action_mask"]`; None: all choices are allowed."""
         try:
             mask = kind.mask(outcome.obs[agent], outcome.infos.get(agent, {}).get(MASK))
         except (MaskError, ObservationError) as error:
@@ -210,19 +210,19 @@ class Lives:
 
 
 def plain(infos: Mapping[Any, Any], deepest: int = DEEPEST) -> dict[str, Any]:
-    """The entries of `infos` that are small and plain: numbers, truth values, texts, None, and arrays, lists and
-    dictionaries of them. The others are left out; keys become texts. Arrays are copied.
+    """Return small and plain entries of `infos`: numbers, truth values, texts, None, and arrays, lists and dictionaries
+    of them. Keys become texts. Arrays are copied.
     """
-    kept = {}
+    entries = {}
     for key, value in infos.items():
         known, small = _kept(value, deepest)
         if known:
-            kept[str(key)] = small
-    return kept
+            entries[str(key)] = small
+    return entries
 
 
 def _kept(value: Any, deepest: int) -> tuple[bool, Any]:
-    """Whether it is kept, and as what."""
+    """Return whether a value is small and plain, and its copy."""
     if value is None or isinstance(value, bool | int | float):
         return True, value
     if isinstance(value, str):

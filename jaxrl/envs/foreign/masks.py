@@ -1,4 +1,4 @@
-"""Masks of discrete actions as environments of others give them: where one stands, and from there to bool [M].
+"""Finds masks of discrete actions in foreign environments, and converts them to bool [M].
 
 A mask is 1 where a choice is allowed and 0 where it is forbidden, in one of these forms:
 
@@ -31,7 +31,7 @@ class MaskError(ValueError):
 
 
 def find_mask(observation: spaces.Space, action: spaces.Space) -> Path | None:
-    """Return where the mask of the actions stands in an observation; None: nowhere.
+    """Return the path of the actions' mask in an observation; None: there is none.
 
     Raises:
         SpaceError: there are several masks, or one that does not fit the actions.
@@ -83,7 +83,7 @@ def _masks(space: spaces.Space, path: Path = ()) -> Iterator[tuple[Path, spaces.
 
 
 def _zeros(space: spaces.Space) -> Any:
-    """An element with nothing but zeros, whether the space contains it or not."""
+    """Return an element of zeros, which the space may not contain."""
     if isinstance(space, spaces.Dict):
         return {key: _zeros(part) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -104,7 +104,7 @@ def _branches(space: spaces.Space) -> Iterator[int]:
 
 
 def _arrays(action: spaces.Space | None, mask: Any, where: str) -> Iterator[tuple[str, np.ndarray]]:
-    """Arrays of a mask in the order of the action space, each with the name of its place."""
+    """Yield arrays of a mask in the order of the action space, each with the name of its place."""
     if isinstance(mask, Mapping):
         parts = action.spaces if isinstance(action, spaces.Dict) else {}
         discrete = {key for key, part in parts.items() if any(_branches(part))}

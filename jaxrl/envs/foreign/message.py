@@ -1,4 +1,4 @@
-"""From what single agents say to the arrays of one message."""
+"""Collects reports of single agents into the arrays of one message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, Taken, ended_and_
 
 
 class Report(NamedTuple):
-    """What one agent says in one message."""
+    """One agent's part of a message."""
 
     where: str  # worker, area and name, for errors
     area: int
@@ -23,13 +23,13 @@ class Report(NamedTuple):
     group_reward: float
     obs: Sequence[np.ndarray]  # [*shape], one per sensor
     infos: Mapping[str, Any]
-    taken: tuple[np.ndarray, np.ndarray] | None  # [C] and [D], if it did not do what it was told
-    mask: np.ndarray | None = None  # bool [M]; None: all is allowed, or it ended
+    taken: tuple[np.ndarray, np.ndarray] | None  # [C] and [D], if it took another action than it was sent
+    mask: np.ndarray | None = None  # bool [M]; None: all choices are allowed, or it ended
     truncated: bool = False  # of an end
 
 
 class BadReportError(BadDataError):
-    """What an agent of the copy `area` said cannot be used."""
+    """A report of an agent of the copy `area` cannot be used."""
 
     def __init__(self, text: str, area: int) -> None:
         super().__init__(text)
@@ -40,7 +40,7 @@ class BadReportError(BadDataError):
 
 
 class Draft:
-    """A message that grows: agents that ended and agents that ask, by behavior, each in the order of their reports."""
+    """A growing message: agents that ended and agents that ask, by behavior, each in the order of their reports."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, AgentKind] = {}
@@ -48,17 +48,17 @@ class Draft:
         self._asking: dict[str, list[Report]] = {}
 
     def end(self, kind: AgentKind, report: Report) -> None:
-        """An agent's episode is over."""
+        """Add the last report of an agent whose episode is over."""
         self._kinds[kind.name] = kind
         self._ended.setdefault(kind.name, []).append(report)
 
     def ask(self, kind: AgentKind, report: Report) -> None:
-        """An agent wants an action."""
+        """Add the report of an agent that asks for an action."""
         self._kinds[kind.name] = kind
         self._asking.setdefault(kind.name, []).append(report)
 
     def drop(self, area: int, *, endings: bool) -> dict[str, list[int]]:
-        """Take back what agents of a copy said, with or without their endings; their ids by behavior."""
+        """Remove reports of a copy's agents, with or without their endings; return their ids by behavior."""
         ids: dict[str, list[int]] = {}
         for reports in (self._asking, self._ended) if endings else (self._asking,):
             for name, said in reports.items():
@@ -69,11 +69,11 @@ class Draft:
 
     @property
     def empty(self) -> bool:
-        """Whether nobody said anything."""
+        """There are no reports."""
         return not self._kinds
 
     def messages(self) -> dict[str, BehaviorMessage]:
-        """All that was said, by behavior.
+        """Return all reports, by behavior.
 
         Raises:
             BadReportError: an observation or reward is not finite; the text says which agent's.

@@ -1,4 +1,4 @@
-"""Observation spaces of Gymnasium as sensors: which there are, and one agent's observation as one array for each.
+"""Converts observation spaces of Gymnasium to sensors, and one agent's observation to one array for each.
 
 | space | sensor |
 |---|---|
@@ -8,7 +8,7 @@
 | MultiBinary | float32 [F], flattened |
 | Dict, Tuple | a sensor for each part, named by its path (`hand/left`), a Dict's in the order of the space |
 
-The entry `action_mask` of a Dict is no sensor, unless there is nothing else to see (see `masks`).
+The entry `action_mask` of a Dict is no sensor, unless it is the only one (see `masks`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Encode = Callable[[Any], np.ndarray]
 
 
 class SpaceError(EnvironmentFailure):
-    """A space that has no meaning to a policy of jaxrl. The text names it."""
+    """A space that policies of jaxrl cannot use. The text names it."""
 
 
 class ObservationError(ValueError):
@@ -46,10 +46,10 @@ class _Leaf(NamedTuple):
 
 
 class ObservationReader:
-    """Reads the observations of one space. `mask`: where the mask of the actions stands in it; None: nowhere.
+    """Reads the observations of one space. `mask`: path of the actions' mask in it; None: there is none.
 
     Raises:
-        SpaceError: a part of the space is no kind of the table above; the text names it by its path.
+        SpaceError: a part of the space is not in the table above; the text names it by its path.
     """
 
     def __init__(self, space: spaces.Space, mask: Path | None = None) -> None:
@@ -62,15 +62,15 @@ class ObservationReader:
         self.specs = tuple(leaf.spec for leaf in self._leaves)
 
     def read(self, observation: Any) -> list[np.ndarray]:
-        """One new array [*shape] per sensor, of the sensor's dtype; whether they are finite is not looked at.
+        """Return one new array [*shape] per sensor, of the sensor's dtype; values need not be finite.
 
         Raises:
-            ObservationError: a part is missing or of another shape, or a number that should be one of n is none.
+            ObservationError: a part is missing or of another shape, or a number is none of its n choices.
         """
         return [self._encoded(leaf, observation) for leaf in self._leaves]
 
     def mask(self, observation: Any) -> Any:
-        """Return the mask that stands in an observation, or None. Raises ObservationError."""
+        """Return the mask in an observation, or None. Raises ObservationError."""
         if self._mask is None:
             return None
         try:
@@ -88,7 +88,7 @@ class ObservationReader:
 
 
 def leaves(space: spaces.Space, path: Path = ()) -> Iterator[tuple[Path, spaces.Space]]:
-    """The spaces without parts in a Dict or Tuple and where they stand, in its order; of another space itself."""
+    """Yield the spaces without parts in a Dict or Tuple with their paths, in its order; another space itself."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield path, space
         return
@@ -97,7 +97,7 @@ def leaves(space: spaces.Space, path: Path = ()) -> Iterator[tuple[Path, spaces.
 
 
 def part_at(value: Any, path: Path) -> Any:
-    """What an element of a space holds at a place. Raises LookupError, TypeError."""
+    """Return the part of an element of a space at a path. Raises LookupError, TypeError."""
     for key in path:
         value = value[key]
     return value
@@ -135,8 +135,8 @@ def _flat(shape: tuple[int, ...]) -> Encode:
 
 
 def _one_hot(sizes: np.ndarray, starts: np.ndarray) -> Encode:
-    """One-hot of each of K numbers from starts[k] to starts[k] + sizes[k] - 1, one after the other."""
-    sizes, starts = sizes.astype(np.int64), starts.astype(np.int64)  # of uint8 they mix to floats
+    """Return the one-hot encoder of K numbers from starts[k] to starts[k] + sizes[k] - 1, one after the other."""
+    sizes, starts = sizes.astype(np.int64), starts.astype(np.int64)  # uint8 and int64 would mix to floats
     offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]) - starts
     total = int(sizes.sum())
 
@@ -160,17 +160,17 @@ def _is_image(space: spaces.Box) -> bool:
 
 
 def _image(space: spaces.Box, path: Path, name: str) -> _Leaf:
-    """The smaller of first and last axis holds the channels: stacked frames come as [C, H, W] already."""
-    given = space.shape
-    shape = given if len(given) == 3 else (1, *given)
-    last = len(given) == 3 and given[0] >= given[2]
+    """Return an image's leaf. The smaller of first and last axis is C: stacked frames come as [C, H, W] already."""
+    size = space.shape
+    shape = size if len(size) == 3 else (1, *size)
+    last = len(size) == 3 and size[0] >= size[2]
     if last:
-        shape = (given[2], *given[:2])
+        shape = (size[2], *size[:2])
 
     def encode(value: Any) -> np.ndarray:
         array = np.asarray(value)
-        if array.shape != given or array.dtype != np.uint8:
-            raise ValueError(f"got shape {array.shape} of {array.dtype}, expected {given} of uint8")
+        if array.shape != size or array.dtype != np.uint8:
+            raise ValueError(f"got shape {array.shape} of {array.dtype}, expected {size} of uint8")
         return (array.transpose(2, 0, 1) if last else array.reshape(shape)).copy()
 
     return _Leaf(path, ObservationSpec(name, shape, IMAGE_PROPERTIES, dtype="uint8"), encode)

@@ -1,4 +1,4 @@
-"""`env_args` that are meant for jaxrl, not for the environment that is made: teams, and bounds of actions."""
+"""Takes `env_args` for jaxrl, not for the environment, out of the others: teams, and bounds of actions."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from jaxrl.envs.foreign.arguments import ArgumentsError, take_switch
 
 
 class AreaOptions(NamedTuple):
-    """How one copy of an environment is shown."""
+    """Options of one copy of an environment."""
 
-    teams: bool = False  # whether the agents of a behavior, and of a side, are a team
-    sides: Mapping[str, int] = {}  # numbers of teams that play against each other, by agent or by name without number
+    teams: bool = False  # agents of a behavior, and of a side, are a team
+    sides: Mapping[str, int] = {}  # sides that play against each other, by agent or by name without number
     action_scale: float | None = None  # width of continuous actions on a side without a bound; None: refused
 
 
 class Place(NamedTuple):
-    """Which copy of a run an environment is."""
+    """Position of a copy in a run."""
 
     worker: int = 0
     copy: int = 0  # within the worker
@@ -25,11 +25,11 @@ class Place(NamedTuple):
 
 
 ALONE, IN_TEAMS = AreaOptions(), AreaOptions(teams=True)
-"""Of an environment with one agent, and with several, where `env_args` say nothing."""
+"""Defaults for environments with one agent, and with several."""
 
 
 def take_options(arguments: dict[str, Any], *, one_agent: bool) -> tuple[AreaOptions, bool]:
-    """Take the options out of `arguments`, and whether a team shares its rewards. Raises ArgumentsError."""
+    """Take the options, and whether a team shares its rewards, out of `arguments`. Raises ArgumentsError."""
     scale = arguments.pop("action_scale", None)
     if scale is not None and (isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < 1e30):
         raise ArgumentsError(f"env_settings.env_args: action_scale: got {scale!r}, expected a number above 0")

@@ -1,7 +1,7 @@
-"""Pictures of one copy of an environment while it trains: in a window, and as films of some episodes.
+"""Shows one copy of an environment while it trains: in a window, and in films of some episodes.
 
-What `render` may give (RLlib's rule): a picture, uint8 [H, W, 3]; or True, False or None, if the environment has drawn
-by itself. Nothing here ends a run but a wrong picture: without a window, or with a full disk, it trains on undrawn.
+`render` may return a picture, uint8 [H, W, 3]; or True, False or None if the environment has drawn (as in RLlib).
+Only a wrong picture ends a run: without a window, or with a full disk, training goes on undrawn.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _FRAMES_PER_SECOND = 30.0
 
 logger = logging.getLogger(__name__)
 GIF_FRAMES = 1000
-"""A GIF is kept in memory until its end: what comes after so many pictures is left out."""
+"""Largest number of pictures of a GIF, which is kept in memory until its end; later ones are left out."""
 _ENCODER_SECONDS = 10.0
 
 
 class DrawingOptions(NamedTuple):
-    """What is to be drawn of area 0 of worker 0."""
+    """Drawings of area 0 of worker 0."""
 
     show: bool = False  # in a window
     film_every: int = 0  # episodes from one film to the next; 0: none
-    folder: str = ""  # of the films
+    folder: str = ""  # for the films
 
     @property
     def wanted(self) -> bool:
-        """Whether anything is."""
+        """Something is to be drawn."""
         return self.show or self.film_every > 0
 
 
@@ -50,9 +50,9 @@ NOTHING_DRAWN = DrawingOptions()
 
 
 def drawing_options(settings: RunSettings) -> DrawingOptions:
-    """What the settings of a run want to be drawn; films go into the run's folder.
+    """Return the drawing options of a run's settings; films go into the run's folder.
 
-    Those of an evaluation (inference and resume) go beside it: nothing is written into the run that is only played.
+    Films of an evaluation (inference and resume) go beside the folder: nothing is written into the evaluated run.
     """
     options, run = settings.env_settings, settings.checkpoint_settings
     played = run.inference and run.resume
@@ -61,9 +61,9 @@ def drawing_options(settings: RunSettings) -> DrawingOptions:
 
 
 def make_drawn(make: Callable[..., Any], options: DrawingOptions) -> Any:
-    """An environment of Gymnasium or PettingZoo that can be drawn: `make()`, made again in the mode that it offers.
+    """Make an environment of Gymnasium or PettingZoo that can be drawn: `make()`, made again in a mode that it offers.
 
-    `make` takes `render_mode`. One that offers nothing of use is left as it is: its `render` will tell.
+    `make` takes `render_mode`. An environment without a usable mode is left unchanged and may give no pictures.
     """
     env = make()
     modes = (getattr(env, "metadata", None) or {}).get("render_modes", ())
@@ -75,7 +75,7 @@ def make_drawn(make: Callable[..., Any], options: DrawingOptions) -> Any:
 
 
 def checked_picture(given: Any, place: str, advice: str) -> np.ndarray:
-    """What `render` gave, if that is a picture. Raises EnvironmentFailure."""
+    """Return `render`'s return value, if it is a picture. Raises EnvironmentFailure."""
     if isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.ndim == 3 and given.shape[2] == 3:
         return given
     kind = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else f"a {type(given).__name__}"
@@ -93,7 +93,7 @@ class Film:
 
     Args:
         folder: is made with the first picture.
-        episode: its number, in the name of the file. A file of that name is left alone: this one gets `-2`, and so on.
+        episode: its number, in the name of the file. An existing file stays: the new one gets `-2`, and so on.
         frames_per_second: at most 50 in a GIF.
     """
 
@@ -112,7 +112,7 @@ class Film:
         return ".mp4" if self._mp4 else ".gif"
 
     def add(self, picture: np.ndarray) -> None:
-        """Append uint8 [H, W, 3]. Raises FilmError: another size than before, or it cannot be written."""
+        """Append uint8 [H, W, 3]. Raises FilmError for another size than before, or if it cannot be written."""
         if not self._shape:
             self._shape = picture.shape
         elif picture.shape != self._shape:
@@ -126,7 +126,7 @@ class Film:
             raise FilmError(f"{self._draft} cannot be written ({error})") from error
 
     def finish(self) -> Path | None:
-        """Write what is there and return the file; None: there was no picture. Raises FilmError."""
+        """Finish the film and return the file; None: there was no picture. Raises FilmError."""
         if not self._shape:
             return None
         try:
@@ -143,7 +143,7 @@ class Film:
         return target
 
     def discard(self) -> None:
-        """Leave no file."""
+        """Remove the unfinished film."""
         encoder, self._encoder = self._encoder, None
         with contextlib.suppress(OSError, RuntimeError):
             if encoder is not None:
@@ -161,7 +161,7 @@ class Film:
         self._encoder.stdin.write(even.tobytes())
 
     def _start(self, width: int, height: int) -> subprocess.Popen[bytes]:
-        """The encoder, in a session of its own: Ctrl-C must not end it before the film is whole."""
+        """Start the encoder in a session of its own: Ctrl-C must not end it before the film is complete."""
         import imageio_ffmpeg
 
         # Not imageio_ffmpeg.write_frames, which forks with code to run in between: with JAX in the process (inline
@@ -173,7 +173,7 @@ class Film:
         return platforms.begin(command, stdin=subprocess.PIPE, stdout=none, stderr=none)
 
     def _end(self, encoder: subprocess.Popen[bytes]) -> None:
-        """Let the encoder write the rest. Raises RuntimeError if it cannot, or takes too long."""
+        """Let the encoder write the rest. Raises RuntimeError if it fails, or takes too long."""
         assert encoder.stdin is not None
         try:
             encoder.stdin.close()
@@ -199,11 +199,11 @@ class Film:
 
 
 class ViewerError(Exception):
-    """There is no window: no display, no tkinter, or somebody has closed it."""
+    """There is no window: no display, no tkinter, or the user has closed it."""
 
 
 class Window:
-    """Opens when it is made. Raises ViewerError."""
+    """A window, which opens when it is made. Raises ViewerError."""
 
     def __init__(self) -> None:
         try:
@@ -213,7 +213,7 @@ class Window:
             self._root.title("jaxrl")
             self._label: Any = tkinter.Label(self._root)
             self._label.pack()
-        except Exception as error:  # whatever the window system raises
+        except Exception as error:  # any error of the window system
             raise ViewerError(f"no window can be opened ({error})") from error
 
     def show(self, picture: np.ndarray) -> None:
@@ -229,7 +229,7 @@ class Window:
             raise ViewerError(f"the window is gone ({error})") from error
 
     def close(self) -> None:
-        """May be called twice."""
+        """Close the window. May be called twice."""
         root, self._root = self._root, None
         if root is not None:
             try:
@@ -266,7 +266,7 @@ class Rendering:
         self._episode = -1
 
     def begin(self, render: Callable[[], Any]) -> None:
-        """An episode has begun. Raises EnvironmentFailure as `draw`."""
+        """Begin an episode. Raises EnvironmentFailure as `draw`."""
         self._finish()
         self._episode += 1
         if self._films and self._episode % self._options.film_every == 0:
@@ -274,10 +274,10 @@ class Rendering:
         self.draw(render)
 
     def draw(self, render: Callable[[], Any]) -> None:
-        """Draw the present state, if anybody wants to see it.
+        """Draw the present state, if a window or film needs it.
 
         Raises:
-            EnvironmentFailure: what `render` gives is no picture, nor True, False or None.
+            EnvironmentFailure: the return value of `render` is no picture, nor True, False or None.
         """
         if not self._shows and self._film is None:
             return

@@ -1,4 +1,4 @@
-"""What the simulators of somebody else's environments share: from settings to a recipe that a worker follows."""
+"""Common part of the simulators of foreign environments: makes a worker's recipe from settings."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def recipe(
     placed: bool = False,
     drawing: DrawingOptions = NOTHING_DRAWN,
 ) -> EnvFactory:
-    """A function worker → HostEnv for `EnvPool`.
+    """Return a function worker → HostEnv for `EnvPool`.
 
     Args:
         open_area: (name, arguments, drawing, options) → one copy; at a module's top level.
         address: KIND:NAME.
-        package: as its makers write it, for the log.
+        package: name of the environment's package, for the log.
         placed: `open_area` takes the `Place` of the copy as well.
-        one_agent: `env_args` say nothing about teams.
+        one_agent: `env_args` may not name teams.
 
-    Raises ArgumentsError: env_args are wrong.
+    Raises ArgumentsError for wrong env_args.
     """
     options = settings.env_settings
     arguments = keyword_arguments(options.env_args)
@@ -62,7 +62,7 @@ def recipe(
 def open_area(address: str, env_args: Sequence[str] | None, drawing: DrawingOptions = NOTHING_DRAWN) -> Area:
     """Make one copy of an environment by its address, in this process.
 
-    Raises ArgumentsError, UnknownEnvironmentError, or whatever the environment raises.
+    Raises ArgumentsError, UnknownEnvironmentError, or any error of the environment.
     """
     kind, name = parse_address(address)
     module, arguments = SIMULATORS[kind], keyword_arguments(env_args)
@@ -84,7 +84,7 @@ def make_environment(
     timeout: float = 60.0,
     drawing: DrawingOptions = NOTHING_DRAWN,
 ) -> HostEnv:
-    """Build one worker's environment; runs inside the worker. `workers`: those of the run, if `open_area` is told.
+    """Build one worker's environment; runs inside the worker. `workers`: number in the run, if `open_area` takes it.
 
     Raises:
         EnvironmentFailure: it cannot be made, or jaxrl cannot read its spaces.
