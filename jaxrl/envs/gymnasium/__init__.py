@@ -1,1 +1,1 @@
-"""`--env gymnasium:ID`: any environment that is registered with Gymnasium."""
+"""`--env gymnasium:ID`: serves any environment that is registered with Gymnasium."""

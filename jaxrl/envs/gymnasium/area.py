@@ -28,15 +28,15 @@ class GymnasiumArea(WrappedArea):
         return _LIVING
 
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
-        """Of observations and actions."""
+        """Return the spaces of observations and actions."""
         return self._env.observation_space, self._bounded(self._env.action_space)
 
     def behavior(self, agent: Any) -> str:
-        """The name of the environment."""
+        """Return the name of the environment."""
         return self._name
 
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
-        """Raises whatever the environment raises; ValueError: it returns something else than Gymnasium defines."""
+        """Begin an episode. Raises any error of the environment; ValueError: its answer does not fit Gymnasium."""
         answer = self._begun(seed, options)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise ValueError(f"returned {handed_back(answer)}, expected a pair (observation, info)")
@@ -44,7 +44,7 @@ class GymnasiumArea(WrappedArea):
         return _outcome(obs, 0.0, False, False, info)
 
     def step(self, actions: Mapping[Any, Any]) -> AreaOutcome:
-        """As `reset`."""
+        """Step the environment. Raises as `reset`."""
         expected = "(observation, reward, terminated, truncated, info), as Gymnasium (not gym) has it"
         return _outcome(*self._stepped(actions[AGENT], expected))
 

@@ -1,7 +1,7 @@
-"""Gymnasium's environments for the host loop: from `gymnasium:ID` and settings to a recipe that a worker follows.
+"""Makes Gymnasium's environments for the host loop: a worker's recipe from `gymnasium:ID` and settings.
 
-`ID` is what `gymnasium.make` takes: `CartPole-v1`, `namespace/Name-v0`, or `module:ID` for an environment that is
-registered when `module` is imported. The behavior is called as the registry has it, without module and namespace.
+`ID` is an argument of `gymnasium.make`: `CartPole-v1`, `namespace/Name-v0`, or `module:ID` for an environment that is
+registered when `module` is imported. The behavior has its name in the registry, without module and namespace.
 `env_args` are keyword arguments of `gymnasium.make`.
 """
 
@@ -28,7 +28,7 @@ def check(name: str | None) -> None:
     """Look the environment up in Gymnasium's registry, without making it.
 
     Raises:
-        UntrustedError: a folder names a module that is not made for Gymnasium, and not the user.
+        UntrustedError: a folder, not the user, names a module that is not made for Gymnasium.
         JaxrlError: Gymnasium is not installed.
         UnknownEnvironmentError: there is no such environment, or its module cannot be imported.
     """
@@ -38,7 +38,7 @@ def check(name: str | None) -> None:
     module, _, environment = (name or "").rpartition(":")
     if module:
         import_for(f"gymnasium:{name}", module, "gymnasium")
-    if environment.startswith("GymV"):  # whose arguments name a module of the old Gym
+    if environment.startswith("GymV"):  # its arguments name a module of the old Gym
         trust.require(f"gymnasium:{name}")
     try:
         gymnasium.spec(environment)
@@ -48,16 +48,16 @@ def check(name: str | None) -> None:
 
 
 def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> EnvFactory:
-    """A function worker → HostEnv for `EnvPool`. Raises as `check`; ArgumentsError: env_args are wrong."""
+    """Return a function worker → HostEnv for `EnvPool`. Raises as `check`; ArgumentsError for wrong env_args."""
     check(name)
     drawing = drawing_options(settings)
     return recipe(open_area, f"gymnasium:{name}", settings, package="Gymnasium", one_agent=True, drawing=drawing)
 
 
 def open_area(name: str, arguments: dict[str, Any], drawing: DrawingOptions, options: AreaOptions = ALONE) -> Area:
-    """One copy, which can be drawn where that is `wanted`.
+    """Make one copy, which can be drawn where that is `wanted`.
 
-    Raises EnvironmentFailure where a package of it is missing, else whatever the environment raises.
+    Raises EnvironmentFailure if one of its packages is missing, else any error of the environment.
     """
     import gymnasium
 

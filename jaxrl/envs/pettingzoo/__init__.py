@@ -1,1 +1,1 @@
-"""`--env pettingzoo:MODULE`: parallel environments of PettingZoo, and those with turns through its own conversion."""
+"""`--env pettingzoo:MODULE`: serves PettingZoo's parallel environments, and those with turns by its own conversion."""

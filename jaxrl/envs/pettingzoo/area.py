@@ -16,14 +16,14 @@ from jaxrl.envs.foreign.options import IN_TEAMS, AreaOptions
 class PettingZooArea(WrappedArea):
     """A parallel environment, or one in turns, in which only the agent whose turn it is is asked.
 
-    The behavior of `adversary_0` is `adversary`, that of `agent_1` is `agent`; an agent without a number is its own.
+    The behavior of `adversary_0` is `adversary`, that of `agent_1` is `agent`; a name without a number is the behavior.
 
     Args:
-        env: agents of an AEC environment that says it is parallelizable act all at once, those of another in turns.
+        env: agents of an AEC environment that calls itself parallelizable act all at once, others in turns.
         options: of `env_args`.
 
     Raises:
-        TypeError: `env` is none of PettingZoo's environments.
+        TypeError: `env` is no environment of PettingZoo.
     """
 
     def __init__(self, env: Any, options: AreaOptions = IN_TEAMS) -> None:
@@ -37,11 +37,11 @@ class PettingZooArea(WrappedArea):
         super().__init__(env, options)
 
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
-        """Of observations and actions."""
+        """Return the spaces of observations and actions."""
         return self._env.observation_space(agent), self._bounded(self._env.action_space(agent))
 
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
-        """Raises whatever the environment raises; ValueError: it returns something else than PettingZoo defines."""
+        """Begin an episode. Raises any error of the environment; ValueError: its answer does not fit PettingZoo."""
         answer = self._begun(seed, options)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise ValueError("returned no pair (observations, infos): an environment of PettingZoo before 1.24")
@@ -49,12 +49,12 @@ class PettingZooArea(WrappedArea):
         return self._outcome(obs, {}, {}, {}, infos)
 
     def step(self, actions: Mapping[Any, Any]) -> AreaOutcome:
-        """As `reset`."""
+        """Step the environment. Raises as `reset`."""
         expected = "(observations, rewards, terminations, truncations, infos), as PettingZoo 1.24 has it"
         return self._outcome(*self._stepped(dict(actions), expected))
 
     def _outcome(self, obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any) -> AreaOutcome:
-        """Who has a flag is over, also where the environment lists it still."""
+        """Return the outcome; an agent with a flag is over, even if the environment still lists it."""
         living = [a for a in self._env.agents if not terminated.get(a, False) and not truncated.get(a, False)]
         asked = living if self._turns is None else [a for a in living if a == self._turns.agent_selection]
         return AreaOutcome(

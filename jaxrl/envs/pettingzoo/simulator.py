@@ -1,14 +1,13 @@
-"""PettingZoo's environments for the host loop: from `pettingzoo:MODULE` and settings to a recipe for workers.
+"""Makes PettingZoo's environments for the host loop: recipes for workers from `pettingzoo:MODULE` and settings.
 
 `MODULE` is imported and its `parallel_env`, or else its `env`, is called: `mpe2.simple_spread_v3`. `MODULE:NAME` calls
-`NAME` of the module instead: a class of PettingZoo's environments, or a function of one's own or of a package that is
-made for PettingZoo; nothing else is called, whoever names it. A name with a slash,
-such as `sisl/multiwalker-v9`, stands in PettingZoo's registry (1.27 or newer). `env_args` are keyword arguments of what
-makes the environment, but for three:
-- `team_reward=true`: the mean of a team's rewards is paid to all of it as group reward, in place of each its own;
+`NAME` of the module instead: a class of PettingZoo's environments, or a function of the user's or of a package that is
+made for PettingZoo; nothing else is ever called. A name with a slash, such as `sisl/multiwalker-v9`, stands in
+PettingZoo's registry (1.27 or newer). `env_args` are keyword arguments of the environment's maker, but for these:
+- `team_reward=true`: the mean of a team's rewards is paid to all its members as group reward, in place of their own;
 - `teams=false`: every agent is alone. Else all agents of one behavior in one environment are a team;
 - `teams={player_0: 0, player_1: 1}`: they play against each other, for self-play: a team is all agents of one behavior
-  and number. `red: 0` is of red_0, red_1, ...;
+  and number. `red: 0` stands for red_0, red_1, ...;
 - `action_scale=S`: the largest action where an action space has no bound, from its other bound or from 0.
 """
 
@@ -35,10 +34,10 @@ _FACTORIES = (*_MAKERS, "raw_env")
 
 
 def check(name: str | None) -> None:
-    """Import the module and look for what makes its environment, without making it.
+    """Import the module and find the maker of its environment, without calling it.
 
     Raises:
-        UntrustedError: a folder names it, and not the user, and it is no environment of an installed package.
+        UntrustedError: a folder, not the user, names it, and it is no environment of an installed package.
         JaxrlError: PettingZoo is not installed.
         UnknownEnvironmentError: the module cannot be imported, or holds no such function.
     """
@@ -49,13 +48,13 @@ def check(name: str | None) -> None:
 
 
 def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> EnvFactory:
-    """A function worker → HostEnv for `EnvPool`. Raises as `check`; ArgumentsError: env_args are wrong."""
+    """Return a function worker → HostEnv for `EnvPool`. Raises as `check`; ArgumentsError for wrong env_args."""
     check(name)
     return recipe(open_area, f"pettingzoo:{name}", settings, package="PettingZoo", drawing=drawing_options(settings))
 
 
 def open_area(name: str, arguments: dict[str, Any], drawing: DrawingOptions, options: AreaOptions = IN_TEAMS) -> Area:
-    """One copy, which can be drawn where that is `wanted`. Raises whatever the environment raises."""
+    """Make one copy, which can be drawn where that is `wanted`. Raises any error of the environment."""
     from jaxrl.envs.pettingzoo.area import PettingZooArea
 
     make = partial(_maker(name), **arguments)
@@ -82,7 +81,7 @@ def _maker(name: str) -> Callable[..., Any]:
 
 
 def _check_maker(address: str, wanted: str, maker: Callable[..., Any]) -> None:
-    """Raise UnknownEnvironmentError for what makes no environments, before it is called: of `os:system`, for one."""
+    """Raise UnknownEnvironmentError, before the call, for a maker of other things, such as `os:system`."""
     from pettingzoo import AECEnv, ParallelEnv
 
     expected = "expected a class of PettingZoo's environments, or a function that makes one"
@@ -98,7 +97,7 @@ def _check_maker(address: str, wanted: str, maker: Callable[..., Any]) -> None:
 
 
 def _registered(address: str, name: str) -> Callable[..., Any]:
-    """What makes an environment of PettingZoo's registry, which has one table for each of its two kinds."""
+    """Return the maker of an environment in PettingZoo's registry, which has one table for each of its two kinds."""
     import pettingzoo
 
     registry: Any = pettingzoo

@@ -1,1 +1,1 @@
-"""The other side of the wire: a process that behaves as a Unity player does. Numpy only."""
+"""The other end of the wire: a process that behaves as a Unity player does. Numpy only."""

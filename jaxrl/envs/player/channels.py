@@ -1,4 +1,4 @@
-"""The player's side of the side channels: reads environment parameters and engine configuration, writes statistics.
+"""Serves the player's side channels: reads environment parameters and engine configuration, writes statistics.
 
 Frame: channel id (16 bytes, little-endian form of the UUID), int32 length, payload; several one after the other.
 Numbers are little-endian, a string is int32 length + ASCII.
@@ -32,10 +32,10 @@ _logger = logging.getLogger(__name__)
 
 
 class PlayerChannels:
-    """What the trainer has set so far. `engine`: the engine configuration, which has no effect without graphics."""
+    """Settings from the trainer so far. `engine`: the engine configuration, which has no effect without graphics."""
 
     def __init__(self, usual: Mapping[str, float]) -> None:
-        """`usual`: every environment parameter that the environment knows, with the value it takes when none is set."""
+        """Begin with `usual`: every environment parameter that the environment knows, with its default value."""
         self._usual = dict(usual)
         self._draw: dict[str, Draw] = {name: drawing(value) for name, value in usual.items()}
         self._next: dict[str, np.ndarray] = {}  # float32 [E], of each area's next episode
@@ -43,7 +43,7 @@ class PlayerChannels:
         self.engine: dict[str, tuple[float, ...]] = {}
 
     def receive(self, data: bytes) -> None:
-        """Take in all frames of one message. Unknown channels and parameters are reported once and ignored.
+        """Read all frames of one message. Unknown channels and parameters are reported once and ignored.
 
         Raises:
             JaxrlError: a frame is cut off or a payload cannot be read.
@@ -55,16 +55,16 @@ class PlayerChannels:
                 raise JaxrlError(f"side channel {channel}: cannot read {len(payload)} bytes: {error}") from error
 
     def draw(self, areas: int) -> dict[str, np.ndarray]:
-        """One value of each parameter for each area, float32 [E]; constant, or drawn by the sampler that was set.
+        """Return one value of each parameter for each area, float32 [E]; constant, or drawn by its sampler.
 
-        They are those of the area's next episode, and stay until `begun` says that it has begun or another sampler or
-        number is set: the n-th draw is that of the n-th episode, areas that begin together in their order.
+        They are those of the area's next episode. They stay until `begun` reports its beginning, or another sampler or
+        number is set: the n-th draw is that of the n-th episode; areas that begin together draw in their order.
         """
         self._next |= {name: draw(areas) for name, draw in self._draw.items() if name not in self._next}
         return {name: values.copy() for name, values in self._next.items()}
 
     def begun(self, over: np.ndarray) -> None:
-        """Areas (bool [E]) have begun an episode with what was drawn for them last."""
+        """Draw anew for areas (bool [E]) that have begun an episode with their last values."""
         count = int(np.count_nonzero(over))
         for name, values in self._next.items() if count else ():
             values[over] = self._draw[name](count)
@@ -78,7 +78,7 @@ class PlayerChannels:
                 raise ValueError(f"unknown kind {kind}, expected one of {sorted(_ENGINE_FORMATS)}")
             name, layout = _ENGINE_FORMATS[kind]
             self.engine[name] = struct.unpack_from(layout, payload, 4)
-        elif channel != TRAINING_ANALYTICS:  # telemetry for the engine's maker: nothing to do here
+        elif channel != TRAINING_ANALYTICS:  # telemetry for the engine's maker, ignored
             self._warn_once(channel, "data of unknown side channel %s is ignored")
 
     def _set_parameter(self, payload: bytes) -> None:
@@ -100,7 +100,7 @@ class PlayerChannels:
 
 
 def pack_stats(stats: Sequence[EnvironmentStat]) -> bytes:
-    """Frames of the statistics channel: name, value (float32), aggregation (int32), in the given order."""
+    """Return frames of the statistics channel: name, value (float32), aggregation (int32), in the given order."""
     frames = []
     for stat in stats:
         name = stat.name.encode("ascii")
@@ -110,7 +110,7 @@ def pack_stats(stats: Sequence[EnvironmentStat]) -> bytes:
 
 
 def frames(data: bytes, cut: type[JaxrlError]) -> Iterator[tuple[uuid.UUID, bytes]]:
-    """Channel and payload of each frame of one message. Raises `cut` where one is cut off."""
+    """Yield channel and payload of each frame of one message. Raises `cut` where a frame is cut off."""
     offset = 0
     while offset < len(data):
         start = offset + 20
@@ -122,7 +122,7 @@ def frames(data: bytes, cut: type[JaxrlError]) -> Iterator[tuple[uuid.UUID, byte
 
 
 def _read_value(payload: bytes, offset: int) -> ParameterValue:
-    """A number (int32 0, float32) or a sampler (int32 1, int32 seed, int32 kind, float32 values)."""
+    """Read a number (int32 0, float32) or a sampler (int32 1, int32 seed, int32 kind, float32 values)."""
     (is_sampler,) = struct.unpack_from("<i", payload, offset)
     if is_sampler not in (0, 1):
         raise ValueError(f"unknown data type {is_sampler}, expected 0 (number) or 1 (sampler)")

@@ -13,7 +13,7 @@ from jaxrl.types import JaxrlError
 EDITOR_PORT = 5004
 _GOODBYE_SECONDS = 2.0
 _OPTIONS = (
-    ("grpc.enable_http_proxy", 0),  # a proxy of the machine's must not see calls to the trainer beside us
+    ("grpc.enable_http_proxy", 0),  # a proxy of the machine's must not see calls to a trainer on it
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
 )
@@ -21,11 +21,11 @@ _logger = logging.getLogger(__name__)
 
 
 class PlayerError(JaxrlError):
-    """The player cannot go on. The text says what happened and what to do."""
+    """The player cannot go on. The text gives the cause and what to do."""
 
 
 class PlayerOptions(NamedTuple):
-    """How the player meets the trainer."""
+    """Options of the player's connection to the trainer."""
 
     port: int = EDITOR_PORT
     host: str = "localhost"
@@ -35,7 +35,7 @@ class PlayerOptions(NamedTuple):
 
 
 class TrainerGoneError(Exception):
-    """The trainer closed the connection or said that it stops."""
+    """The trainer closed the connection or announced its end."""
 
 
 class Link:
@@ -57,7 +57,7 @@ class Link:
         return channel, exchange
 
     def greet(self, message: Any) -> Any:
-        """The first exchange, which waits for the trainer's server and returns its initialization input.
+        """Make the first exchange, which waits for the trainer's server; return its initialization input.
 
         Raises:
             PlayerError: nobody answered in time.
@@ -73,7 +73,7 @@ class Link:
         return self._running(answer)
 
     def exchange(self, message: Any) -> Any:
-        """Send what happened and wait for the trainer's answer.
+        """Send the player's message and wait for the trainer's answer.
 
         Raises:
             TrainerGoneError: the connection broke or the trainer stops.
@@ -89,12 +89,12 @@ class Link:
             raise TrainerGoneError(f"connection to {self._address} ended: {error.code()}") from error  # pyright: ignore
 
     def close(self) -> None:
-        """Give the connection back; a call that is still open is dropped."""
+        """Close the connection; an open call is dropped."""
         self._channel.close()
 
     def goodbye(self, message: Any) -> None:
-        """Tell the trainer that the player stops; nobody need be there. On a connection of its own, since the answer
-        to the last call may still be outstanding.
+        """Tell the trainer that the player stops, if it is there. Uses a connection of its own, since the answer to
+        the last call may still be outstanding.
         """
         channel, exchange = self._connect()
         try:

@@ -1,9 +1,9 @@
-"""Protocol messages as a Unity player writes and reads them. One message holds all agents, by behavior; a behavior on
+"""Writes and reads protocol messages as a Unity player does. One message holds all agents, by behavior; a behavior on
 the wire is a name with a team, as in `SoccerTwos?team=1`.
 
 Masks and observations are laid out in numpy as they lie in a message and merged into each agent's entry: one call per
-agent, where filling the fields takes four. What has the same length for every agent is one table; pictures, which have
-not, stand between such tables.
+agent, where filling the fields takes four. Fields of equal length for all agents are one table; pictures, which differ
+in length, stand between such tables.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, JaxrlError, Obser
 COMMUNICATION_VERSION = "1.5.0"
 PACKAGE_VERSION = "3.0.0"
 Column = np.ndarray | list[bytes]
-"""Of N agents: uint8 [N, L], or bytes of any length for each."""
+"""Column of N agents: uint8 [N, L], or bytes of any length for each."""
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER = struct.Struct(">IIBBBBB")  # width, height, bits of a channel, kind of colour, three methods
 _BITS = 8
-_KINDS = {1: 0, 3: 2}  # of colour by number of channels: grey, and red with green and blue
-_STORED = 0  # of zlib's levels: they travel within a machine, where packing costs more than it saves
-_CHANNELS = 3  # of one file; 1 if there is one in all
+_KINDS = {1: 0, 3: 2}  # kind of colour by number of channels: grey, and red with green and blue
+_STORED = 0  # level of zlib: they travel within a machine, where packing costs more than it saves
+_CHANNELS = 3  # in one file; 1 if there is one in all
 
 
 class PlayerMessages:
     """Writes and reads the messages of one behavior and its teams."""
 
     def __init__(self, name: str, spec: BehaviorSpec, teams: int = 1, first_team: int = 0) -> None:
-        """`name`: without team, as in `DungeonEscape`. Raises JaxrlError: a sensor that no player can send."""
+        """Take a `name` without team, as in `DungeonEscape`. Raises JaxrlError for a sensor that no player can send."""
         self._name = name
         self._behavior_ids = tuple(f"{name}?team={team}" for team in range(first_team, first_team + teams))
         self._introduced: set[str] = set()
@@ -46,7 +46,7 @@ class PlayerMessages:
         self._obs = ObservationWriter(spec)
 
     def handshake(self) -> Any:
-        """The first message: who speaks, which protocol and what it can do. Specs follow with the first agents."""
+        """Return the first message: sender, protocol and capabilities. Specs follow with the first agents."""
         message = new_message()
         output = message.unity_output.rl_initialization_output
         output.name = self._name
@@ -57,8 +57,8 @@ class PlayerMessages:
         return message
 
     def output(self, steps: Sequence[BehaviorMessage], side_channel: bytes) -> Any:
-        """Of each team that has any, agents that ended, then agents that ask for a decision; with the first of them
-        also how to read them.
+        """Return a message with each team's agents that ended, then those that ask for a decision; the first message of
+        a team also holds its spec.
         """
         message = new_message()
         message.unity_output.rl_output.side_channel = side_channel
@@ -66,7 +66,7 @@ class PlayerMessages:
         return message
 
     def add(self, message: Any, steps: Sequence[BehaviorMessage]) -> None:
-        """The agents of this behavior, by team, to a message that may hold those of others; as `output`."""
+        """Add the agents of this behavior, by team, to a message that may hold those of others; as `output`."""
         rl_output = message.unity_output.rl_output
         for behavior_id, of_team in zip(self._behavior_ids, steps, strict=True):
             ended, deciding = len(of_team.ended.agent_id), len(of_team.deciding.agent_id)
@@ -82,7 +82,7 @@ class PlayerMessages:
                 self._add_deciding(infos, of_team)
 
     def read_actions(self, rl_input: Any, counts: Sequence[int]) -> tuple[Action, ...]:
-        """By team, actions of the `counts` agents that asked, in their order.
+        """Return by team the actions of the `counts` agents that asked, in their order.
 
         Raises:
             JaxrlError: another number of agents, or of values per agent, or a number outside its branch.
@@ -136,7 +136,7 @@ class PlayerMessages:
 
 
 def _table(behavior_id: str, kind: str, rows: list[Any], width: int, dtype: type) -> np.ndarray:
-    """Rows of the message as an array [N, width]."""
+    """Return rows of the message as an array [N, width]."""
     lengths = list(map(len, rows))
     if lengths.count(width) != len(rows):
         wrong = next(length for length in lengths if length != width)
@@ -145,16 +145,16 @@ def _table(behavior_id: str, kind: str, rows: list[Any], width: int, dtype: type
 
 
 class ObservationWriter:
-    """Writes the observations of one behavior. Raises JaxrlError: bytes that are no image."""
+    """Writes the observations of one behavior. Raises JaxrlError for bytes that are no image."""
 
     def __init__(self, spec: BehaviorSpec) -> None:
         wires = [_announced(sensor) for sensor in spec.observations]
         self._columns = tuple(_pictures(wire) if wire.spec.dtype == "uint8" else _floats(wire) for wire in wires)
 
     def write(self, first: np.ndarray, obs: tuple[np.ndarray, ...]) -> list[bytes]:
-        """Serialized fields of N agents: uint8 `first` [N, L], then one observation [N, *shape] per sensor.
+        """Return serialized fields of N agents: uint8 `first` [N, L], then one observation [N, *shape] per sensor.
 
-        Raises JaxrlError: an array that is not of its sensor's dtype.
+        Raises JaxrlError for an array that is not of its sensor's dtype.
         """
         columns: list[Column] = [first, *(column(x) for column, x in zip(self._columns, obs, strict=True))]
         parts = [
@@ -164,19 +164,19 @@ class ObservationWriter:
 
 
 def byte_column(head: bytes, rows: np.ndarray) -> np.ndarray:
-    """Uint8 [N, L]: `head`, then the memory of each of the rows [N, width]."""
+    """Return uint8 [N, L]: `head`, then the memory of each of the rows [N, width]."""
     count = len(rows)
     content = rows.view(np.uint8).reshape(count, rows.shape[1] * rows.itemsize)
     return np.hstack([np.broadcast_to(np.frombuffer(head, np.uint8), (count, len(head))), content])
 
 
 def field_head(field: int, length: int) -> bytes:
-    """What stands before `length` bytes of a field: its number with wire type 2, and the length."""
+    """Return the head of a field of `length` bytes: its number with wire type 2, and the length."""
     return varint(field << 3 | 2) + varint(length)
 
 
 def _announced(sensor: ObservationSpec) -> WireSensor:
-    """What messages say of it. Without marks a trainer would take the first axis for the height; here it is C."""
+    """Return the sensor in messages. Without marks a trainer would take the first axis for the height; here it is C."""
     if len(sensor.shape) == 3 and not any(sensor.dimension_property):
         sensor = sensor._replace(dimension_property=IMAGE_PROPERTIES)
     try:
@@ -216,7 +216,7 @@ def _pictures(wire: WireSensor) -> Callable[[np.ndarray], Column]:
 
 
 def _described(wire: WireSensor) -> Any:
-    """An `ObservationProto` without its data."""
+    """Return an `ObservationProto` without its data."""
     observation = messages().ObservationProto(name=wire.spec.name)
     observation.shape.extend(wire.shape)
     properties = IMAGE_PROPERTIES_LAST if wire.channels_last else wire.spec.dimension_property
@@ -230,7 +230,7 @@ def _number(message: str, field: str) -> int:
 
 
 def _bytes_by_agent(columns: list[Column], fixed: bool) -> list[bytes]:
-    """The bytes of each agent, of columns that are all arrays, or all lists."""
+    """Return the bytes of each agent, from columns that are all arrays, or all lists."""
     if not fixed:
         return [b"".join(row) for row in zip(*columns, strict=True)]
     table = np.hstack(columns)
@@ -239,7 +239,7 @@ def _bytes_by_agent(columns: list[Column], fixed: bool) -> list[bytes]:
 
 
 def varint(number: int) -> bytes:
-    """A whole number in groups of seven bits, the lowest first."""
+    """Return a whole number in groups of seven bits, the lowest first."""
     groups = []
     while number >= 0x80:
         groups.append(number & 0x7F | 0x80)
@@ -248,14 +248,14 @@ def varint(number: int) -> bytes:
 
 
 def channel_mapping(channels: int) -> list[int]:
-    """Sensor channel of each channel of all files, -1 for those that fill the last one; empty: as they come."""
+    """Return the sensor channel of each channel of all files, -1 for those that fill the last one; empty: in order."""
     if channels in (1, _CHANNELS):
         return []
     return [*range(channels), *[-1] * (-channels % _CHANNELS)]
 
 
 def encode_png(images: np.ndarray, level: int = _STORED) -> list[bytes]:
-    """The files of each of N agents, joined. `images`: uint8 [N, H, W, C], any C; `level`: of zlib, usually none."""
+    """Return the joined files of each of N agents. `images`: uint8 [N, H, W, C], any C; `level`: of zlib."""
     count, height, width, channels = images.shape
     missing = 0 if channels == 1 else -channels % _CHANNELS
     if missing:
@@ -266,7 +266,7 @@ def encode_png(images: np.ndarray, level: int = _STORED) -> list[bytes]:
 
 
 def _files(images: np.ndarray, level: int) -> list[bytes]:
-    """One file for each of N agents, uint8 [N, H, W, C] with C = 1 or 3. Each line begins with the filter 0: none."""
+    """Return one file for each of N agents, uint8 [N, H, W, C] with C = 1 or 3. Lines begin with filter 0: none."""
     count, height, width, channels = images.shape
     header = _HEADER.pack(width, height, _BITS, _KINDS[channels], 0, 0, 0)
     before, after = _SIGNATURE + _chunk(b"IHDR", header), _chunk(b"IEND", b"")

@@ -1,7 +1,7 @@
-"""A player without Unity: serves an environment to a trainer over communicator protocol 1.5.0, as a Unity build does.
+"""Serves an environment, without Unity, to a trainer over communicator protocol 1.5.0, as a Unity build does.
 
-The trainer listens, the player calls. Each call carries what the agents saw and is answered by their actions, or by
-a command. The environment comes in as functions from numpy to numpy (`ServedScene`): nothing here knows JAX.
+The trainer listens, the player calls. Each call carries the agents' observations, and is answered by their actions or
+by a command. The environment comes in as functions from numpy to numpy (`ServedScene`): nothing here knows JAX.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Simulation(Protocol):
         ...
 
     def step(self, actions: tuple[Action, ...], parameters: Mapping[str, np.ndarray]) -> tuple[AreasOutcome, ...]:
-        """`actions`: float32 [E, A, C] and int32 [E, A, D]; rows of members that are not alive are zero."""
+        """Take `actions`, float32 [E, A, C] and int32 [E, A, D]; rows of members that are not alive are zero."""
         ...
 
 
 class ServedScene(NamedTuple):
-    """What a player serves: one behavior or several in each of E areas."""
+    """The scene of a player: one behavior or several in each of E areas."""
 
     name: str
     parts: tuple[BehaviorPart, ...]  # on the wire `<name>?team=<first_team>` and so on
@@ -55,7 +55,7 @@ class _Terminated(BaseException):
 
 
 class _Player:
-    """The conversation after the first exchange."""
+    """The connection after the first exchange."""
 
     def __init__(
         self, environment: ServedScene, options: PlayerOptions, link: Link, talks: list[PlayerMessages], greeting: Any
@@ -66,7 +66,7 @@ class _Player:
         self._link = link
         self._period = options.decision_period
         self._channels = PlayerChannels(environment.parameters)
-        self._messages = talks  # by behavior, as the next two
+        self._messages = talks  # by behavior, as the next two fields
         parts, stride = environment.parts, len(environment.parts)
         named = [part.group for part in parts]
         self._teams = [
@@ -86,7 +86,7 @@ class _Player:
         self._clock = 0
 
     def run(self) -> None:
-        """Answer commands until the trainer is gone, which it tells by QUIT or by raising `TrainerGoneError`."""
+        """Answer commands until the trainer is gone: it sends QUIT, or `TrainerGoneError` is raised."""
         command = messages()
         rl_input = self._link.exchange(new_message()).rl_input
         while rl_input.command != command.QUIT:
@@ -117,7 +117,7 @@ class _Player:
         return self._by_team(step, due=True)
 
     def _step(self) -> list[list[BehaviorMessage]]:
-        """Steps until there is something to say: an agent ended or asks. Actions are repeated in between."""
+        """Step until there is something to report: an agent ended or asks. Actions are repeated in between."""
         for _ in range(_IDLE_STEPS):
             actions = tuple(teams.actions for teams in self._teams)
             step = self._simulation.step(actions, self._channels.draw(self._areas))
@@ -125,7 +125,7 @@ class _Player:
             self._clock += 1
             self._note_stats(step[0])
             steps = self._by_team(step, due=self._clock % self._period == 0)
-            if any(len(one.ended.agent_id) or len(one.deciding.agent_id) for several in steps for one in several):
+            if any(len(team.ended.agent_id) or len(team.deciding.agent_id) for teams in steps for team in teams):
                 return steps
         raise PlayerError(f"no agent ended or asked for a decision in {_IDLE_STEPS} steps; the environment is empty")
 
@@ -146,13 +146,13 @@ class _Player:
 
 
 def serve(scene: ServedScene, options: PlayerOptions) -> None:
-    """Play until the trainer has no more use for the player: QUIT, a status other than 200, or a broken connection.
+    """Play until the trainer does not need the player any more: QUIT, another status than 200, or a lost connection.
 
     On SIGTERM or SIGINT, and when it fails, the player sends status 400 and stops.
 
     Raises:
-        PlayerError: no trainer there, or it is silent for too long.
-        JaxrlError: the trainer sent something that does not fit the protocol.
+        PlayerError: no trainer is there, or it is silent for too long.
+        JaxrlError: the trainer sent data that do not fit the protocol.
         ValueError: `decision_period` < 1.
     """
     if options.decision_period < 1:

@@ -1,1 +1,1 @@
-"""`--env rllib:MODULE:CLASS`: environments with the interface of RLlib's `MultiAgentEnv`; Ray is not needed."""
+"""`--env rllib:MODULE:CLASS`: serves environments with the interface of RLlib's `MultiAgentEnv`, without Ray."""

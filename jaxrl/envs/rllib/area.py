@@ -14,11 +14,11 @@ ALL = "__all__"
 
 
 class MultiAgentArea(WrappedArea):
-    """An agent lives from its first observation until its flag or that of all; who is given an observation acts next.
+    """An agent lives from its first observation until its flag or that of all; agents with an observation act next.
 
-    The behavior of `adversary_0` is `adversary`; numbers alone are `agent`. Spaces are looked for as RLlib does, in
-    `observation_spaces` by agent, then in `observation_space`, if that is by agent, then in what
-    `get_observation_space(agent)` gives, then in an `observation_space` for all; actions likewise.
+    The behavior of `adversary_0` is `adversary`; numbers alone are `agent`. Spaces are looked for as in RLlib: in
+    `observation_spaces` by agent, then in `observation_space`, if it is by agent, then in the result of
+    `get_observation_space(agent)`, then in an `observation_space` for all; actions likewise.
 
     Args:
         env: has `reset(seed=, options=)` and `step(actions)` as RLlib 2.3 and later define them.
@@ -31,16 +31,16 @@ class MultiAgentArea(WrappedArea):
 
     @property
     def announced(self) -> tuple[Any, ...]:
-        """The environment's `possible_agents`, and those that its spaces are listed for."""
+        """The environment's `possible_agents`, and the agents in its mappings of spaces."""
         listed = (getattr(self._env, f"{what}_spaces", None) for what in ("observation", "action"))
-        return tuple(dict.fromkeys((*super().announced, *(a for of in listed if isinstance(of, Mapping) for a in of))))
+        return tuple(dict.fromkeys((*super().announced, *(a for x in listed if isinstance(x, Mapping) for a in x))))
 
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
-        """Of observations and actions. Raises ValueError where the environment tells none."""
+        """Return the spaces of observations and actions. Raises ValueError where the environment has none."""
         return self._space("observation", agent), self._bounded(self._space("action", agent))
 
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
-        """Raises whatever the environment raises; ValueError: it returns something else than RLlib defines."""
+        """Begin an episode. Raises any error of the environment; ValueError: its answer does not fit RLlib."""
         answer = self._begun(seed, options)
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[0], Mapping):
             raise ValueError("returned no pair of dictionaries (observations, infos): written for RLlib before 2.3")
@@ -49,7 +49,7 @@ class MultiAgentArea(WrappedArea):
         return self._outcome(obs, {}, {ALL: False}, {ALL: False}, infos)
 
     def step(self, actions: Mapping[Any, Any]) -> AreaOutcome:
-        """As `reset`."""
+        """Step the environment. Raises as `reset`."""
         expected = "(observations, rewards, terminateds, truncateds, infos)"
         obs, reward, terminated, truncated, infos = self._stepped(dict(actions), expected)
         if ALL not in terminated:
@@ -75,13 +75,13 @@ class MultiAgentArea(WrappedArea):
 
     def _space(self, what: str, agent: Any) -> spaces.Space:
         of_all = [getattr(self._env, f"{what}_{word}", None) for word in ("spaces", "space")]
-        for found in of_all:
-            by_agent = getattr(found, "spaces", found)  # a Dict space itself holds samples
+        for spaces_by_name in of_all:
+            by_agent = getattr(spaces_by_name, "spaces", spaces_by_name)  # a Dict space itself holds samples
             if isinstance(by_agent, Mapping) and agent in by_agent:
                 return by_agent[agent]
-        told = getattr(self._env, f"get_{what}_space", lambda _: None)(agent)
-        if isinstance(told, spaces.Space):
-            return told
+        space = getattr(self._env, f"get_{what}_space", lambda _: None)(agent)
+        if isinstance(space, spaces.Space):
+            return space
         if isinstance(of_all[1], spaces.Space):
             return of_all[1]
         raise ValueError(

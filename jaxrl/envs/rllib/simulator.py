@@ -1,9 +1,9 @@
-"""Environments written for RLlib, for the host loop: from `rllib:MODULE:CLASS` and settings to a recipe for workers.
+"""Makes RLlib's environments for the host loop: recipes for workers from `rllib:MODULE:CLASS` and settings.
 
-`CLASS` of a module or of a file (`rllib:my_file.py:MyEnv`) has the interface of RLlib's `MultiAgentEnv`; whether it is
-derived from it does not matter, and Ray is not imported here. As RLlib does, the class, or a function as `register_env`
-takes it, is called with one dictionary, its `env_config`: what `env_args` say, but for `team_reward`, `teams` and
-`action_scale`, which mean what they mean of PettingZoo's. It has RLlib's `worker_index` and the like as attributes.
+`CLASS` of a module or of a file (`rllib:my_file.py:MyEnv`) has the interface of RLlib's `MultiAgentEnv`, without need
+to be derived from it, and Ray is not imported here. As in RLlib, the class, or a function for `register_env`, is called
+with one dictionary, its `env_config`: the `env_args` but for `team_reward`, `teams` and `action_scale`, which have the
+meaning of PettingZoo's. It has RLlib's attributes `worker_index` and the like.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check(name: str | None) -> None:
 
     Raises:
         JaxrlError: Gymnasium, whose spaces such environments have, is not installed.
-        UnknownEnvironmentError: there is no such module or class, or it is no class of environments.
+        UnknownEnvironmentError: there is no such module or class, or it is no environment's.
         OwnCodeError: importing it raised.
     """
     require_package("gymnasium", f"rllib:{name}")
@@ -38,7 +38,7 @@ def check(name: str | None) -> None:
 
 
 def make_factory(name: str | None, settings: RunSettings, log_folder: str) -> EnvFactory:
-    """A function worker → HostEnv for `EnvPool`. Raises as `check`; ArgumentsError: env_args are wrong."""
+    """Return a function worker → HostEnv for `EnvPool`. Raises as `check`; ArgumentsError for wrong env_args."""
     check(name)
     return recipe(open_area, f"rllib:{name}", settings, placed=True)
 
@@ -50,14 +50,14 @@ def open_area(
     options: AreaOptions = IN_TEAMS,
     place: Place = Place(),  # noqa: B008 (a tuple)
 ) -> Area:
-    """One copy, which nobody draws. Raises whatever the environment raises."""
+    """Make one copy, which is never drawn. Raises any error of the environment."""
     from jaxrl.envs.rllib.area import MultiAgentArea
 
     return MultiAgentArea(_maker(name)(EnvContext(config, place)), options)
 
 
 class EnvContext(dict[str, Any]):
-    """The `env_config` of an environment: RLlib's, with what its workers are called there.
+    """The `env_config` of an environment, with RLlib's attributes of its worker.
 
     Attributes:
       worker_index: from 1 on.
@@ -72,7 +72,7 @@ class EnvContext(dict[str, Any]):
         self.worker_index, self.vector_index, self.num_workers = place.worker + 1, place.copy, place.workers
 
     def set_defaults(self, defaults: Mapping[str, Any]) -> None:
-        """Add what is not there."""
+        """Add missing keys."""
         for key, value in defaults.items():
             self.setdefault(key, value)
 

@@ -1,1 +1,1 @@
-"""A Unity build or the Editor as an environment: launch, handshake, messages to arrays. Numpy only."""
+"""Runs a Unity build or the Editor as an environment: launch, handshake, messages to arrays. Numpy only."""

@@ -1,4 +1,4 @@
-"""`mlagents_envs.UnityEnvironment` with our communicator, our decoder and an end that never hangs."""
+"""`mlagents_envs.UnityEnvironment` with our communicator and decoder, and an end that never hangs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from jaxrl.orphans import Guard
 from jaxrl.types import Action, BehaviorMessage, BehaviorSpec
 
 _PATIENCE_TOLD = 3.0  # seconds for a player that was told to quit
-_PATIENCE = 1.0  # seconds for one that is busy or hangs
+_PATIENCE = 1.0  # seconds for a busy or hanging player
 _END_SECONDS = 3.0  # from the last word of a player to its exit code
 _QUIT = "the player has quit (exit code 0)"
 _CUT = "the environment closed in the middle of a message"
@@ -36,7 +36,7 @@ importlib.import_module("mlagents_envs.logging_util").set_log_level(logging.WARN
 
 
 class UnityClient(_package.UnityEnvironment):
-    """Launch, handshake and side channels are the package's; messages go straight to arrays.
+    """The package's launch, handshake and side channels, with messages that go straight to arrays.
 
     Args:
         listen, megabytes: as `Communicator`.
@@ -45,14 +45,14 @@ class UnityClient(_package.UnityEnvironment):
     Attributes:
         steps: agents of the last message by behavior; behaviors without agents are left out.
         specs: all behaviors seen so far.
-        new_specs: those first seen since the owner last emptied it.
-        exchange_seconds, decode_seconds: waiting for the player, and turning its messages into arrays.
-        connection: what the environment said of itself in the handshake, in the words of mlagents-learn.
+        new_specs: specs of behaviors first seen since the owner last emptied it.
+        exchange_seconds, decode_seconds: time of waiting for the player, and of turning its messages into arrays.
+        connection: versions in the environment's handshake, in the words of mlagents-learn.
 
     Raises:
         EnvironmentFailure, EnvironmentClosed, InvalidMessage: as the communicator and the decoder; nothing is left
             running.
-        mlagents_envs.exception.UnityException: what the package itself raises.
+        mlagents_envs.exception.UnityException: errors of the package itself.
     """
 
     def __init__(
@@ -68,15 +68,15 @@ class UnityClient(_package.UnityEnvironment):
         self.specs: dict[str, BehaviorSpec] = {}
         self.new_specs: dict[str, BehaviorSpec] = {}
         self.connection = ""
-        self.exchange_seconds = 0.0  # since the owner last set it to 0, and so the next
+        self.exchange_seconds = 0.0  # since the owner last set it to 0, as is the next field
         self.decode_seconds = 0.0
         self._brains: dict[str, Any] = {}
         self._wires: dict[str, WireSpec] = {}
-        self._unmarked_last = True  # until the package has told its version
+        self._unmarked_last = True  # until the package's version is known
         self._launching = ExitStack()
         channels = list(side_channels)
         if SilentChannel.ID not in (channel.channel_id for channel in channels):
-            channels.append(SilentChannel())  # else the package appends one that tells of versions
+            channels.append(SilentChannel())  # else the package appends one that sends versions
         try:
             super().__init__(side_channels=channels, **settings)
         except BaseException:
@@ -106,14 +106,14 @@ class UnityClient(_package.UnityEnvironment):
         self.decode_seconds += time.perf_counter() - answered
 
     def answer_within(self, seconds: float) -> None:
-        """From now on the player has so long for each answer."""
+        """Limit the player's time for each later answer."""
         self._communicator.patience = seconds
 
     def why_closed(self, error: EnvironmentFailure) -> EnvironmentFailure:
-        """The error, or what the exit code of the player's process, for which it waits up to 3 s, makes of it.
+        """Return the error, or another one by the exit code of the player's process, for which it waits up to 3 s.
 
-        A player says that it stops also before it fails, so its exit code has the last word: EnvironmentClosed if it
-        has quit with 0, or said that it stops and has not ended yet.
+        A player announces its end also before it fails, so its exit code decides: EnvironmentClosed if it has quit with
+        0, or announced its end and has not ended yet.
         """
         process = self._process
         if process is None or not isinstance(error, EnvironmentClosed | BrokenConnectionError | CutOffMessage):
@@ -134,7 +134,7 @@ class UnityClient(_package.UnityEnvironment):
         return Communicator(base_port + worker_id, timeout_wait, self._listen, self._megabytes)
 
     def _executable_args(self) -> list[str]:
-        """A signal that comes while the package starts the player waits until we know which process it is."""
+        """Hold signals back while the package starts the player, until its process is known."""
         self._launching.enter_context(platforms.signals_held())
         return super()._executable_args()
 
@@ -149,7 +149,7 @@ class UnityClient(_package.UnityEnvironment):
         return output
 
     def _update_behavior_specs(self, output: Any) -> None:
-        """A behavior's action spec may come before its first agent, whose observations complete the spec."""
+        """Register complete specs: actions of a behavior may come before its first agent, which shows observations."""
         for brain in output.rl_initialization_output.brain_parameters:
             self._brains[brain.brain_name] = brain
         agent_infos = output.rl_output.agentInfos
@@ -182,25 +182,25 @@ class UnityClient(_package.UnityEnvironment):
         return f"{text} To see its output, run: {shlex.join(process.args)}"
 
     def _close(self, timeout: float | None = None) -> None:
-        """Also runs at exit and when the constructor fails, so any part may be missing. Takes less than 8 seconds."""
+        """Close everything in less than 8 seconds; at exit and after a failed constructor any part may be missing."""
         atexit.unregister(self._close)
         self._loaded = False
         communicator = getattr(self, "_communicator", None)
         process = getattr(self, "_process", None)
         self._process = None
-        told = False
+        asked_to_stop = False
         try:
-            told = communicator.close() if communicator is not None else False
+            asked_to_stop = communicator.close() if communicator is not None else False
         finally:
             if process is not None:
-                stop_process(process, _PATIENCE_TOLD if told else _PATIENCE)
+                stop_process(process, _PATIENCE_TOLD if asked_to_stop else _PATIENCE)
             guard = getattr(self, "_guard", None)
             if guard is not None:
                 guard.release()
 
 
 def introduced(introduction: Any) -> str:
-    """The line for the log. Raises InvalidMessage if the version of its protocol is none."""
+    """Return the line for the log. Raises InvalidMessage if its protocol version is no version."""
     version = introduction.communication_version
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}", version):
         raise InvalidMessage(f"the environment introduced itself with communication version {version!r}, not 1.x.y")
@@ -211,7 +211,7 @@ def introduced(introduction: Any) -> str:
 
 
 def _add_actions(rows: Any, action: Action, deprecated: bool) -> None:
-    """Players older than communication version 1.3 know no hybrid actions and read the deprecated field."""
+    """Add actions; players before communication version 1.3 know no hybrid actions and read the deprecated field."""
     for continuous, discrete in zip(action.continuous.tolist(), action.discrete.tolist(), strict=True):
         row = rows.add(continuous_actions=continuous, discrete_actions=discrete)
         if deprecated:

@@ -1,4 +1,4 @@
-"""The trainer's end of the wire: a gRPC server for one player, with a queue of messages and no wait without end.
+"""Serves one player by gRPC at the trainer's end of the wire, with a queue of messages and no wait without end.
 
 Stands in for `mlagents_envs.rpc_communicator.RpcCommunicator`, which hands messages over through a Pipe inside one
 process (each is parsed twice), limits them to 4 MB, and whose non-daemon threads can keep the interpreter from exiting.
@@ -30,10 +30,10 @@ _SERVICE = "communicator_objects.UnityToExternalProto"
 _UNSET = 0
 _CALLS = 2  # a player sends one message at a time, and may say goodbye while it waits for the answer to another
 _SLICE = 0.05  # seconds between two looks at the process and the connection
-_LAST_WORD = 0.2  # seconds in which a connection tells that its player has ended
+_LAST_WORD = 0.2  # seconds in which a connection shows that its player has ended
 _STOP = 1.0  # seconds for the server to stop
 MESSAGE_MEGABYTES = 256
-"""What a player may send at once, unless told otherwise. gRPC's own 4 MB are less than one message of many cameras."""
+"""Default limit of one message. gRPC's own 4 MB are less than one message of many cameras."""
 
 _START_TIMEOUT = """the environment did not connect within {seconds:g} seconds. Check that:
   - the environment needs no click or key before it starts; in the Editor, that you pressed Play
@@ -48,34 +48,34 @@ _NOT_WHOLE = """the environment sent a message that did not arrive whole: it is 
 
 
 class BrokenConnectionError(EnvironmentFailure):
-    """The player hung up without a word: whether in order, its exit code tells."""
+    """The player hung up without announcing its end: its exit code shows whether that was in order."""
 
 
 class CutOffMessage(InvalidMessage):
-    """A message did not arrive whole: it is too large, or the player died while it sent it."""
+    """An incomplete message: it is too large, or the player died while it sent it."""
 
 
 class NotConnectedError(EnvironmentFailure):
-    """No player came in time."""
+    """No player connected in time."""
 
 
 class Communicator:
     """Serves one player on `port`. Not thread-safe: one caller.
 
-    Whoever else calls is refused before anything of it is read, with one warning.
+    Any other caller is refused before any of its data are read, with one warning.
 
     Args:
         port: of the server.
         timeout_wait: seconds of patience.
         listen: address of this machine; None: loopback.
-        megabytes: a player may send at once.
+        megabytes: limit of one message of the player.
 
     Raises:
-        EnvironmentFailure: the player is silent for `patience` seconds. What a `poll_callback` raises passes through;
-            it is called several times a second during each wait.
+        EnvironmentFailure: the player is silent for `patience` seconds. Errors of a `poll_callback`, which is called
+          several times a second during each wait, pass through.
         PortTakenError: (a subclass) the port is in use.
-        NotConnectedError: (a subclass) nobody connected.
-        EnvironmentClosed: (a subclass) the player said that it stops, with status 400. It may fail afterwards.
+        NotConnectedError: (a subclass) no player connected.
+        EnvironmentClosed: (a subclass) the player announced its end, with status 400. It may fail afterwards.
         BrokenConnectionError: (a subclass) the connection broke.
         InvalidMessage: the player sent bytes that are no message, or too many.
     """
@@ -88,12 +88,12 @@ class Communicator:
         self.peers = Peers(port, anywhere=listen is not None)
         self._listen = listen
         self._megabytes = megabytes
-        self._opened = threading.Event()  # it is known who may speak
+        self._opened = threading.Event()  # set once the player's process is known
         self._warned = False
         self._slice = min(_SLICE, timeout_wait / 10)
         self._inbox: SimpleQueue[bytes | EnvironmentFailure] = SimpleQueue()
         self._outbox: SimpleQueue[bytes] = SimpleQueue()
-        self._waiting: set[int] = set()  # server threads with a player's call that is not answered yet
+        self._waiting: set[int] = set()  # server threads with an unanswered call of a player
         problem = port_problem(port, listen)
         if problem:
             raise PortTakenError(problem)
@@ -104,7 +104,7 @@ class Communicator:
     def initialize(self, inputs: Any, poll_callback: Callable[[], None] | None = None) -> Any:
         """Shake hands: the player introduces itself, gets `inputs`, and asks for its first command.
 
-        Returns the `UnityOutputProto` of the player's first message.
+        Return the `UnityOutputProto` of the player's first message.
         """
         place = self._listen or "this machine's localhost"
         missing = NotConnectedError(_START_TIMEOUT.format(seconds=self.patience, port=self.port, place=place))
@@ -120,7 +120,7 @@ class Communicator:
         return self.exchange_message(_wrap(inputs), poll_callback)
 
     def exchange_message(self, message: Any, poll_callback: Callable[[], None] | None = None) -> Any:
-        """As `exchange`, with a whole `UnityMessageProto`: saves the copy that `exchange` makes."""
+        """Exchange, as `exchange`, a whole `UnityMessageProto`: saves the copy that `exchange` makes."""
         self._send(message)
         text = f"the environment sent no answer within {self.patience:g} seconds: it hangs, or needs a longer time-out"
         answer = self._receive(poll_callback, EnvironmentFailure(text))
@@ -130,17 +130,17 @@ class Communicator:
     def close(self) -> bool:
         """Tell the player to stop (status 400) and free the port, in bounded time. May be called twice.
 
-        Returns whether a player was there to be told.
+        Return whether a player was connected.
         """
         server, self._server = self._server, None
         if server is None:
             return False
-        told = bool(self._waiting)
-        for _ in range(max(len(self._waiting), 1)):  # one for each call: a goodbye may come beside another
+        connected = bool(self._waiting)
+        for _ in range(max(len(self._waiting), 1)):  # one for each call: a goodbye may come beside another call
             self._outbox.put(new_message(STOPPED).SerializeToString())
-        server.stop(_STOP if told else None).wait(_STOP + 0.5)
+        server.stop(_STOP if connected else None).wait(_STOP + 0.5)
         self._pool.shutdown()
-        return told
+        return connected
 
     def _start(self) -> Any:
         handler = grpc.stream_unary_rpc_method_handler(self._exchange)  # no (de)serializer: plain bytes
@@ -161,9 +161,9 @@ class Communicator:
         return server
 
     def _exchange(self, requests: Iterator[bytes], context: Any) -> bytes:
-        """Runs in the server's thread: hand the player's message over, and wait for what to answer.
+        """Hand the player's message over, and wait for the answer; runs in the server's thread.
 
-        A call has one message. It is taken from a stream so that nothing is read before it is known who calls.
+        A call has one message. It is taken from a stream so that nothing is read before the caller is known.
         """
         while not self._opened.wait(_SLICE):
             if not context.is_active():
@@ -187,7 +187,7 @@ class Communicator:
         return reply or b""
 
     def _refuse(self, context: Any) -> None:
-        """End the call of somebody who is not the player. Raises what ends it."""
+        """End the call of a stranger. Raises the exception that ends it."""
         if not self._warned:
             self._warned = True
             logger.warning(
@@ -225,7 +225,7 @@ class Communicator:
                 raise late
 
     def _cut_off(self) -> CutOffMessage | None:
-        """That a message of a player that has ended did not arrive whole: the connection may tell it a little later."""
+        """Return an error if a message of an ended player was incomplete: the connection may show it a little later."""
         try:
             word = self._inbox.get(timeout=_LAST_WORD)
         except Empty:
@@ -256,18 +256,18 @@ class _DaemonThreads(futures.Executor):
             future, call = job
             try:
                 future.set_result(call())
-            except BaseException as error:  # belongs to whoever holds the future
+            except BaseException as error:  # belongs to the owner of the future
                 future.set_exception(error)
 
 
 def _up_to_its_end(requests: Iterator[bytes]) -> Iterator[bytes]:
-    """What arrives of a call; gRPC raises where it is cut off, or a message is larger than the limit."""
+    """Yield the data of a call until gRPC raises: it is cut off, or a message is larger than the limit."""
     with suppress(grpc.RpcError):
         yield from requests
 
 
 def parse(data: bytes) -> Any:
-    """A `UnityMessageProto` of what a player sent. Raises InvalidMessage if these bytes are none."""
+    """Return the `UnityMessageProto` in a player's bytes. Raises InvalidMessage if they are none."""
     try:
         return messages().UnityMessageProto.FromString(data)
     except DecodeError as error:
@@ -281,7 +281,7 @@ def _wrap(inputs: Any) -> Any:
 
 
 def check_status(message: Any, accepted: tuple[int, ...] = (RUNNING,)) -> None:
-    """Raise EnvironmentFailure for another status, EnvironmentClosed for that of a player that stops."""
+    """Raise EnvironmentFailure for another status, EnvironmentClosed for that of a stopping player."""
     if message.header.status not in accepted:
         reason = message.header.message or "it quit, or play mode was stopped in the Editor"
         kind = EnvironmentClosed if message.header.status == STOPPED else EnvironmentFailure

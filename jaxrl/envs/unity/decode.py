@@ -1,4 +1,4 @@
-"""Turn protocol messages into specs and batched arrays.
+"""Turns protocol messages into specs and batched arrays.
 
 Observations, the bulk of a message, are decoded in `observations.py`.
 """
@@ -20,22 +20,22 @@ _SPACE_CONTINUOUS = 1
 
 
 class InvalidMessage(EnvironmentFailure):
-    """The environment sent something wrong: garbage, or a specification that cannot be meant."""
+    """Invalid data from the environment: garbage, or an absurd specification."""
 
 
 class InvalidData(InvalidMessage, BadDataError):
-    """An agent sent something wrong. The text names behavior, agent and sensor."""
+    """Invalid data from an agent. The text names behavior, agent and sensor."""
 
 
 def decode_spec(behavior: str, brain_parameters: Any, agent_info: Any, unmarked_last: bool = True) -> WireSpec:
-    """How messages of `behavior` are read, from its `BrainParametersProto` and the `AgentInfoProto` of its first agent.
+    """Return the wire spec of `behavior` from its `BrainParametersProto` and its first agent's `AgentInfoProto`.
 
     Players older than communication version 1.3 fill only the deprecated action fields; those are then read.
-    `unmarked_last`: of images without marks, see `jaxrl.envs.sensors`.
+    `unmarked_last` concerns images without marks, see `jaxrl.envs.sensors`.
 
     Raises:
-        InvalidMessage: numbers that the protocol does not know, a PNG for what has not the axes of an image, branches
-            that do not match their count, or sizes that cannot be meant (`spec_limits`).
+        InvalidMessage: numbers that the protocol does not know, a PNG without the axes of an image, branches that do
+          not match their count, or absurd sizes (`spec_limits`).
     """
     try:
         sensors = tuple(announced(proto, unmarked_last) for proto in agent_info.observations)
@@ -52,7 +52,7 @@ def decode_spec(behavior: str, brain_parameters: Any, agent_info: Any, unmarked_
 
 
 def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: WireSpec) -> BehaviorMessage:
-    """Agents of one behavior in one message, ended ones apart from deciding ones, each in the order of the message.
+    """Return the agents of one behavior in one message, ended and deciding ones, each in the order of the message.
 
     Args:
         behavior: name, for error texts.
@@ -104,7 +104,7 @@ def _decode_action_spec(behavior: str, brain: Any) -> ActionSpec:
 
 
 def _check_ids(infos: Sequence[Any], ended: int) -> None:
-    """Two rows of one agent would be two agents. One that ends may ask beside that: it is the next one of its id."""
+    """Check that no agent has two rows. One that ends may ask as well: that is its next episode."""
     for first, last, does in (0, ended, "ends"), (ended, len(infos), "asks"):
         ids = [info.id for info in infos[first:last]]
         if len(set(ids)) < len(ids):
@@ -117,14 +117,14 @@ def _check_ids(infos: Sequence[Any], ended: int) -> None:
 
 
 def _decode_rewards(name: str, values: list[float]) -> np.ndarray:
-    """Float32 [N]."""
+    """Return finite rewards, float32 [N]."""
     rewards = np.array(values, np.float32)
     check_finite(name, rewards)
     return rewards
 
 
 def _decode_masks(infos: Sequence[Any], size: int) -> np.ndarray:
-    """Bool [N, M], True: allowed. The wire says True: forbidden. Ended agents need none."""
+    """Return masks, bool [N, M], True: allowed. On the wire True is forbidden. Ended agents need none."""
     if size == 0:
         return np.ones((len(infos), 0), np.bool_)
     none_forbidden = bytes(size)

@@ -26,26 +26,26 @@ from jaxrl.envs.workers.worker import INCARNATION
 from jaxrl.types import Action, EnvMessage, ParameterValue, StepTiming
 
 logger = logging.getLogger(__name__)
-_IDLE_NOTICE = 0.25  # of timeout_wait without a decision, after which that is said once (R54)
+_IDLE_NOTICE = 0.25  # share of timeout_wait without a decision after which one warning is logged
 _engine = importlib.import_module("mlagents_envs.side_channel.engine_configuration_channel")
 _parameters = importlib.import_module("mlagents_envs.side_channel.environment_parameters_channel")
 _exceptions = importlib.import_module("mlagents_envs.exception")
 
 
 class UnityHostEnv:
-    """Launches a player (or waits for the Editor), shakes hands and steps it. All arguments are plain values.
+    """A player (or the Editor): launch, handshake and steps. All arguments are plain values.
 
-    A worker that was started again takes its own port again if that is free and it can be told who calls there. Else it
-    takes one that nobody knew before, because a player of a killed process may still be loading: it would call at the
-    port that it was told, beside the new one. It keeps the log of the player before beside the new one
-    (`Player-<worker>.previous.log`), and waits for the Editor as long as `editor_wait` says.
+    A restarted worker takes its own port again if it is free and callers at it can be identified. Else it takes a new
+    port, because a player of a killed process may still be loading and would call at the old port, beside the new
+    player. The log of the player before is kept beside the new one (`Player-<worker>.previous.log`), and the Editor is
+    waited for as long as `editor_wait`.
 
     Args:
         worker: number of this environment; its first process has the port `base_port + worker`.
         file_name: the build, its platform suffix may be left out; None: the Editor, on port 5004, worker 0 only.
         base_port: first port of the run.
         seed: of this environment (the caller has added the worker number).
-        timeout_wait: seconds; limits the start, each answer, and the time without any agent that asks for a decision.
+        timeout_wait: seconds; limits the start, each answer, and the time without an agent that asks for a decision.
         editor_wait: seconds to wait for Play once it was stopped.
         env_args: appended to the player's command line.
         no_graphics: start with -nographics -batchmode.
@@ -55,16 +55,15 @@ class UnityHostEnv:
         time_scale: speed of the simulation's clock.
         target_frame_rate: frames per second, -1: as fast as it can.
         capture_frame_rate: simulated frames per simulated second.
-        side_channels: of one's own; one with the id of a channel that is there (engine, parameters, statistics) takes
-            its place.
-        log_folder: where the player writes `Player-<worker>.log`; None: it chooses.
+        side_channels: of the user; one with the id of an existing channel (engine, parameters, statistics) replaces it.
+        log_folder: folder of the player's `Player-<worker>.log`; None: it chooses.
         listen: address of this machine at which players of containers and other machines call; None: loopback.
-        message_megabytes: what the player may send at once.
+        message_megabytes: limit of one message of the player.
 
     Raises:
         EnvironmentFailure: missing or unstartable file, start-up time-out, other protocol version; nothing is left
-            running. Subclasses: `PortTakenError`, `InvalidMessage` if what it sends is wrong.
-        EnvironmentClosed: (a subclass) nobody pressed Play again within `editor_wait`.
+          running. Subclasses: `PortTakenError`, `InvalidMessage` for invalid data.
+        EnvironmentClosed: (a subclass) Play was not pressed again within `editor_wait`.
     """
 
     def __init__(
@@ -142,9 +141,9 @@ class UnityHostEnv:
 
         Raises:
             EnvironmentFailure: it died, hung, or no agent asks for a decision; or there is a seed, which a player takes
-                at its start alone.
+              only at its start.
             EnvironmentClosed: (a subclass) it quit, or play mode was stopped in the Editor.
-            InvalidMessage: it sent something wrong.
+            InvalidMessage: it sent invalid data.
         """
         if seed is not None:
             raise EnvironmentFailure("a Unity player takes a seed at its start alone, never with a reset")
@@ -157,9 +156,9 @@ class UnityHostEnv:
             return self._collect(client, start)
 
     def set_parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
-        """Environment parameters, sent with the next message; a scene reads them when it begins an episode.
+        """Send environment parameters with the next message; a scene reads them when it begins an episode.
 
-        Of a sampler its description is sent: the scene draws from it.
+        The scene itself draws from a sampler, of which the description is sent.
         """
         for name, value in parameters.items():
             send_parameter(self._parameters, name, value)
@@ -189,11 +188,11 @@ class UnityHostEnv:
             client._close()
 
     def _channels(self, engine: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        """All side channels. Parameters go through the channel that is connected, whoever made it."""
+        """Return all side channels. A user's parameters channel replaces ours."""
         ids = {channel.channel_id: channel for channel in given}
         self._parameters = ids.get(self._parameters.channel_id, self._parameters)
-        own = (engine, self._parameters, self._stats)
-        return (*(channel for channel in own if channel.channel_id not in ids), *given)
+        defaults = (engine, self._parameters, self._stats)
+        return (*(channel for channel in defaults if channel.channel_id not in ids), *given)
 
     def _prepare(self, file_name: str | None, port: int, log_folder: str | None) -> None:
         if file_name is not None:
@@ -214,7 +213,7 @@ class UnityHostEnv:
         return self._client
 
     def _collect(self, client: UnityClient, start: float) -> EnvMessage:
-        """Step on while nobody ends or asks: with a decision period above 1 such messages are normal."""
+        """Step on while no agent ends or asks: with a decision period above 1 such messages are normal."""
         while not client.steps:
             self._check_idle(start)
             client.advance({})
@@ -235,7 +234,7 @@ class UnityHostEnv:
         )
 
     def _check_idle(self, start: float) -> None:
-        """Only time inside calls counts: between them the learner may take as long as it likes."""
+        """Raise after the time-out without a decision. Only time inside calls counts: the learner may take any time."""
         idle = self._idle + time.perf_counter() - start
         if idle > _IDLE_NOTICE * self._timeout and not self._said_idle:
             self._said_idle = True
@@ -252,13 +251,13 @@ class UnityHostEnv:
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Say in each failure which environment it was, and what its log says."""
+        """Add the environment's place and log to each failure."""
         try:
             yield
         except CutOffMessage as error:
-            found = error if self._client is None else self._client.why_closed(error)
-            if found is not error:
-                raise EnvironmentFailure(f"{self._describe(found)}\n{log_tail(self._log)}") from error
+            closing_error = error if self._client is None else self._client.why_closed(error)
+            if closing_error is not error:
+                raise EnvironmentFailure(f"{self._describe(closing_error)}\n{log_tail(self._log)}") from error
             raise CutOffMessage(self._describe(error)) from error
         except (InvalidMessage, PortTakenError) as error:
             kind = EnvironmentFailure if self._is_editor and isinstance(error, PortTakenError) else type(error)
@@ -267,7 +266,7 @@ class UnityHostEnv:
             raise self._ending(error) from error
 
     def _ending(self, error: Exception) -> EnvironmentFailure:
-        """Orderly only for a player that had started, and for an Editor that had and was not started again."""
+        """Return the failure, orderly for a player that had started, or an Editor that had and was not restarted."""
         if self._is_editor and self._again and isinstance(error, NotConnectedError):
             return EnvironmentClosed("nobody pressed Play in the Unity Editor again in time")
         if self._client is not None and isinstance(error, EnvironmentFailure):

@@ -1,4 +1,4 @@
-"""Decode compressed camera observations: one or more PNGs, one after the other, for one sensor of one agent.
+"""Decodes compressed camera observations: one or more PNGs, one after the other, for one sensor of one agent.
 
 Pictures stay whole numbers of one byte, 0 to 255 for 0 to 1, and become (channels, height, width) here.
 """
@@ -17,7 +17,7 @@ from PIL import Image
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER_BYTES = 33  # signature, and IHDR with its length, type and CRC
 _HEADER = struct.Struct(">IIBBBBB")  # width, height, bits of a channel, kind of colour, three methods
-_BLOCK = 0xFFFF  # bytes of a stored block, at most
+_BLOCK = 0xFFFF  # largest number of bytes of a stored block
 _CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}  # by kind of colour
 _MODES = ("L", "LA", "RGB", "RGBA")  # 8 bits for each of 1, 2, 3, 4 channels
 
@@ -27,7 +27,7 @@ class ImageError(ValueError):
 
 
 class _Plan(NamedTuple):
-    """Where the channels of all images of one observation go."""
+    """Targets of the channels of all images of one observation."""
 
     sources: tuple[tuple[int, ...], ...]  # for each sensor channel: the image channels whose mean it is
     straight: bool  # sensor channel c is image channel c, for all c
@@ -36,14 +36,14 @@ class _Plan(NamedTuple):
 def decode_png(data: bytes, image: np.ndarray, mapping: tuple[int, ...] = ()) -> None:
     """Write the picture of one agent into `image`, uint8 [C, H, W].
 
-    Without a mapping the channels of all PNGs are joined and those beyond the sensor's are dropped; a sensor of one
-    channel is the mean of the first PNG's channels. With a mapping, sensor channel c is the mean of all image channels
-    that the mapping sends to c; -1 drops an image channel. A mean is rounded to the nearest whole number (a half goes
-    up): at most 0.5 / 255 from ML-Agents' mean, for a quarter of the memory and of the transfers.
+    Without a mapping the channels of all PNGs are joined and surplus ones are dropped; a sensor of one channel is the
+    mean of the first PNG's channels. With a mapping, sensor channel c is the mean of all image channels that the
+    mapping sends to c; -1 drops an image channel. A mean is rounded to the nearest whole number (a half goes up): at
+    most 0.5 / 255 from ML-Agents' mean, for a quarter of the memory and of the transfers.
 
     Args:
         data: PNG files, one after the other.
-        image: where the picture goes; its shape is the sensor's.
+        image: target of the picture; its shape is the sensor's.
         mapping: sensor channel of each image channel, or empty.
 
     Raises:
@@ -70,8 +70,8 @@ def decode_png(data: bytes, image: np.ndarray, mapping: tuple[int, ...] = ()) ->
 def decode_alike(files: list[bytes], images: np.ndarray, mapping: tuple[int, ...] = ()) -> bool:
     """Write the pictures of N agents into `images`, uint8 [N, C, H, W], all at once, as jaxrl's players send them.
 
-    Alike are files that are stored, not packed, and differ in their pixels alone. Returns False, without a word about
-    what is wrong, if anything is different: `decode_png` tells, picture by picture.
+    The files must be stored, not packed, and differ in their pixels alone. Return False, without a reason, if anything
+    is different: `decode_png` then finds the fault, picture by picture.
     """
     places = _stored_places(files[0], images.shape[2:])
     if not places or any(len(file) != len(files[0]) for file in files):
@@ -89,8 +89,8 @@ def decode_alike(files: list[bytes], images: np.ndarray, mapping: tuple[int, ...
         if any((part != part[:1]).any() for part in around) or lines[:, :, 0].any():
             return False
         sums = [zlib.crc32(memoryview(file)[place.begin + 37 : place.end + 4]) for file in files]
-        told = rows[:, place.end + 4 : place.end + 8].copy().view(">u4")[:, 0]
-        if sums != told.tolist():
+        checksums = rows[:, place.end + 4 : place.end + 8].copy().view(">u4")[:, 0]
+        if sums != checksums.tolist():
             return False
         pictures.append(lines[:, :, 1:].reshape(*lines.shape[:2], -1, place.channels))
     if straight:
@@ -100,7 +100,7 @@ def decode_alike(files: list[bytes], images: np.ndarray, mapping: tuple[int, ...
 
 
 class _Place(NamedTuple):
-    """Where a stored picture stands in its file, in bytes."""
+    """Place of a stored picture in its file, in bytes."""
 
     begin: int
     start: int  # of the lines
@@ -110,7 +110,7 @@ class _Place(NamedTuple):
 
 
 def _stored_places(file: bytes, size: tuple[int, ...]) -> list[_Place]:
-    """The PNGs of one sensor, if each is one stored block of lines of `size`, height and width; else an empty list."""
+    """Return the places of one sensor's PNGs, if each is a stored block of lines, `size`: height and width; else []."""
     places, begin = [], 0
     while begin < len(file):
         if len(file) < begin + 48 or not file.startswith(_SIGNATURE, begin):
@@ -119,9 +119,9 @@ def _stored_places(file: bytes, size: tuple[int, ...]) -> list[_Place]:
         channels = _CHANNELS.get(kind, 0)
         length, start = height * (1 + width * channels), begin + 48
         stored = struct.pack("<BHH", 1, length, length ^ _BLOCK) if length <= _BLOCK else b""
-        told = int.from_bytes(file[begin + 33 : begin + 37], "big"), file[begin + 37 : begin + 41]
+        chunk_head = int.from_bytes(file[begin + 33 : begin + 37], "big"), file[begin + 37 : begin + 41]
         end = start + length
-        plain = bits == 8 and not interlace and (height, width) == size and told == (length + 11, b"IDAT")
+        plain = bits == 8 and not interlace and (height, width) == size and chunk_head == (length + 11, b"IDAT")
         if not channels or not plain or file[begin + 43 : start] != stored or file[end + 12 : end + 16] != b"IEND":
             return []
         places.append(_Place(begin, start, end, end + 20, channels))
@@ -130,28 +130,28 @@ def _stored_places(file: bytes, size: tuple[int, ...]) -> list[_Place]:
 
 
 def _mean(planes: np.ndarray) -> np.ndarray:
-    """Uint8 [H, W]: the mean of uint8 [K, H, W] to the nearest whole number."""
+    """Return uint8 [H, W]: the mean of uint8 [K, H, W] to the nearest whole number."""
     count = np.uint32(len(planes))
     return ((2 * planes.sum(axis=0, dtype=np.uint32) + count) // (2 * count)).astype(np.uint8)
 
 
 @lru_cache(maxsize=256)
 def _plan(mapping: tuple[int, ...], channels: int, of_first: int, wanted: int) -> _Plan:
-    """`channels` of all images, `of_first` of the first, `wanted` by the sensor."""
+    """Plan for `channels` in all images, `of_first` in the first one, `wanted` by the sensor."""
     if mapping:
-        found, sources = _mapped(mapping, channels)
+        count, sources = _mapped(mapping, channels)
     elif wanted == 1:
-        found, sources = 1, (tuple(range(of_first)),)
+        count, sources = 1, (tuple(range(of_first)),)
     else:
-        found = min(channels, wanted)
-        sources = tuple((channel,) for channel in range(found))
-    if found != wanted:
-        raise ImageError(f"{found} image channels, expected {wanted}")
+        count = min(channels, wanted)
+        sources = tuple((channel,) for channel in range(count))
+    if count != wanted:
+        raise ImageError(f"{count} image channels, expected {wanted}")
     return _Plan(sources, straight=sources == tuple((channel,) for channel in range(wanted)))
 
 
 def _mapped(mapping: tuple[int, ...], channels: int) -> tuple[int, tuple[tuple[int, ...], ...]]:
-    """Number of sensor channels that the mapping fills, and the image channels of each."""
+    """Return the number of sensor channels that the mapping fills, and the image channels of each."""
     if len(mapping) != channels:
         raise ImageError(f"channel mapping {mapping} for {channels} image channels: lengths must be equal")
     targets = {number for number in mapping if number > -1}
@@ -177,7 +177,7 @@ def _split(data: bytes) -> list[bytes]:
 
 
 def _end_of_png(data: bytes, position: int) -> int:
-    """Raises ImageError for a second header, whose size nobody has checked: a reader would believe the last."""
+    """Return the end of a PNG. Raises ImageError for a second header, whose size is unchecked: readers use the last."""
     begin = position
     while position + 12 <= len(data):
         kind = data[position + 4 : position + 8]
@@ -190,10 +190,10 @@ def _end_of_png(data: bytes, position: int) -> int:
 
 
 def _pixels(part: bytes) -> np.ndarray:
-    """Uint8 [height, width, channels] of one PNG file; of one that is as plain as can be in a third of Pillow's time.
+    """Return one PNG file as uint8 [height, width, channels]; a plain one in a third of Pillow's time.
 
-    Plain: 8 bits a channel, no palette, lines one after the other in one IDAT chunk, none of them filtered. That is how
-    jaxrl's players write; a line begins with the number of its filter, 0 for none. Raises ImageError.
+    Plain: 8 bits a channel, no palette, lines one after the other in one IDAT chunk, none of them filtered, as jaxrl's
+    players write them; a line begins with the number of its filter, 0 for none. Raises ImageError.
     """
     width, height, bits, kind, _, _, interlace = _HEADER.unpack_from(part, 16)
     channels, end = _CHANNELS.get(kind), 41 + int.from_bytes(part[33:37], "big")
@@ -216,7 +216,7 @@ def _pixels(part: bytes) -> np.ndarray:
 
 
 def _open(part: bytes) -> np.ndarray:
-    """As `_pixels`, of any PNG file. Raises ImageError."""
+    """Return any PNG file as `_pixels` does. Raises ImageError."""
     try:
         with Image.open(io.BytesIO(part), formats=["PNG"]) as image:
             pixels, mode = np.asarray(image), image.mode
@@ -228,12 +228,12 @@ def _open(part: bytes) -> np.ndarray:
 
 
 def _check_size(part: bytes, shape: tuple[int, ...]) -> None:
-    """Before a picture is unpacked, which may need any amount of memory. `shape`: [C, H, W].
+    """Check the size of a picture before it is unpacked, which may need any amount of memory. `shape`: [C, H, W].
 
     The first chunk of a PNG is IHDR: its data begin with width and height, 4 bytes each, big-endian.
     """
     if len(part) < _HEADER_BYTES or part[12:16] != b"IHDR":
         raise ImageError("broken PNG: it does not begin with its header")
-    found = int.from_bytes(part[20:24], "big"), int.from_bytes(part[16:20], "big")
-    if found != shape[1:]:
-        raise ImageError(f"PNG of (height, width) {found}, expected {shape[1:]}; a camera keeps its size for a run")
+    size = int.from_bytes(part[20:24], "big"), int.from_bytes(part[16:20], "big")
+    if size != shape[1:]:
+        raise ImageError(f"PNG of (height, width) {size}, expected {shape[1:]}; a camera keeps its size for a run")

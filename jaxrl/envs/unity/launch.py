@@ -1,4 +1,4 @@
-"""The player's process: find the executable, stop it in bounded time, and quote its log."""
+"""Handles the player's process: finds the executable, stops it in bounded time, and quotes its log."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def check_executable(file_name: str) -> None:
     register()
     from mlagents_envs import env_utils  # importable from here on
 
-    found = env_utils.validate_environment_path(file_name)
+    executable = env_utils.validate_environment_path(file_name)
     path = Path(file_name).absolute()
-    if found is None:
+    if executable is None:
         names = ", ".join(str(path) + suffix for suffix in ("", ".x86_64", ".x86", ".app", ".exe"))
         if path.is_dir():
             names += " (the first is a folder: name the executable inside it)"
         raise EnvironmentFailure(f"no executable environment at {file_name!r}; tried {names}. Check --env")
-    if not os.access(found, os.X_OK):
-        raise EnvironmentFailure(f"environment {found} is not executable; run: chmod +x {found}")
+    if not os.access(executable, os.X_OK):
+        raise EnvironmentFailure(f"environment {executable} is not executable; run: chmod +x {executable}")
 
 
 def log_path(worker: int, log_folder: str | None, env_args: Sequence[str]) -> Path | None:
-    """Where the player writes its log: the user's `-logFile`, else in `log_folder`, else nowhere that we know."""
+    """Return the path of the player's log: the user's `-logFile`, else in `log_folder`, else None."""
     for argument, value in pairwise(env_args):
         if argument.lower() == "-logfile":
             return Path(value)
@@ -51,12 +51,12 @@ def log_path(worker: int, log_folder: str | None, env_args: Sequence[str]) -> Pa
 
 def keep_log(path: Path) -> None:
     """Move a player's log aside, `NAME.previous.log`, before the next player of its worker writes a new one."""
-    with suppress(OSError):  # there is none, or another process still holds it (Windows): then it is written over
+    with suppress(OSError):  # there is none, or another process still holds it (Windows): it is then overwritten
         path.replace(path.with_suffix(".previous.log"))
 
 
 def log_tail(path: Path | None) -> str:
-    """The last lines of a player log, as the end of an error text."""
+    """Return the last lines of a player log, as the end of an error text."""
     if path is None:
         return "The player writes no log that is known here."
     try:
@@ -74,7 +74,7 @@ def log_tail(path: Path | None) -> str:
 def stop_process(process: subprocess.Popen[bytes], patience: float) -> None:
     """Wait `patience` seconds for the end, then terminate, then kill; takes at most 3 seconds more.
 
-    On POSIX the whole group is meant (the launcher starts a new session), so that a wrapper script leaves no child.
+    On POSIX the whole group is ended (the launcher starts a new session), so that a wrapper script leaves no child.
     """
     try:
         if _ended(process, patience):

@@ -1,4 +1,4 @@
-"""Arrays of observations: one per sensor, for all agents of one behavior in one message.
+"""Decodes observations to arrays: one per sensor, for all agents of one behavior in one message.
 
 A `FloatData` message serializes to one tag byte, the length as a varint and the packed little-endian floats, so the
 parts of all agents, joined, are one strided buffer: no number is ever a Python object (`benchmarks/decode.py`).
@@ -18,11 +18,11 @@ from jaxrl.types import DimensionProperty
 
 _LARGE = 8192  # bytes of one observation
 _BRIGHTEST = np.float32(255)
-_WHOLE = 1e-3  # of 1 / 255: how far a number may be from a whole one; rounding to float32 moves it by 2e-5
+_WHOLE = 1e-3  # of 1 / 255: largest distance of a number from a whole one; rounding to float32 moves it by 2e-5
 
 
 class AgentError(ValueError):
-    """Agent number `row` of the message sent something wrong; the reader adds the names of agent and behavior."""
+    """Invalid data of agent number `row` of the message; the reader adds the names of agent and behavior."""
 
     def __init__(self, row: int, text: str) -> None:
         super().__init__(text)
@@ -30,7 +30,7 @@ class AgentError(ValueError):
 
 
 def decode_sensors(infos: Sequence[Any], sensors: tuple[WireSensor, ...]) -> tuple[np.ndarray, ...]:
-    """One [N, *shape] per sensor, of the sensor's dtype, N being the number of `AgentInfoProto`s; images [N, C, H, W].
+    """Return one [N, *shape] per sensor, of the sensor's dtype, for N `AgentInfoProto`s; images are [N, C, H, W].
 
     Raises:
         AgentError: a missing sensor, a wrong shape, a broken image, or a number that is not finite.
@@ -72,7 +72,7 @@ def _decode_sensor(name: str, sensor: WireSensor, protos: list[Any]) -> np.ndarr
 
 
 def _decode_alike(protos: list[Any], images: np.ndarray) -> bool:
-    """All at once where they are alike; False: nothing was decoded."""
+    """Decode all images at once if they are alike; return False if nothing was decoded."""
     if not protos:
         return False
     mapping = protos[0].compressed_channel_mapping
@@ -81,7 +81,7 @@ def _decode_alike(protos: list[Any], images: np.ndarray) -> bool:
 
 
 def _decode_image(row: int, name: str, proto: Any, image: np.ndarray) -> None:
-    """Write into `image` [C, H, W], which is of one byte, or float32 where the first agent of all sent floats."""
+    """Write into `image` [C, H, W], which is uint8, or float32 if the behavior's first agent sent floats."""
     pixels = image if image.dtype == np.uint8 else np.empty(image.shape, np.uint8)
     try:
         decode_png(proto.compressed_data, pixels, tuple(proto.compressed_channel_mapping))
@@ -92,7 +92,7 @@ def _decode_image(row: int, name: str, proto: Any, image: np.ndarray) -> None:
 
 
 def _in_dtype(row: int, name: str, sensor: WireSensor, floats: np.ndarray) -> np.ndarray:
-    """Floats of an agent whose sensor came as PNG from the first agent: exact as whole 255ths, or refused."""
+    """Return floats of an agent whose sensor came as PNG from the first agent: exact as whole 255ths, or refused."""
     if sensor.spec.dtype == "float32":
         return floats
     scaled = floats * _BRIGHTEST
@@ -107,19 +107,19 @@ def _in_dtype(row: int, name: str, sensor: WireSensor, floats: np.ndarray) -> np
 
 
 def _channels_first(sensor: WireSensor, images: np.ndarray) -> np.ndarray:
-    """[N, C, H, W]."""
+    """Return images as [N, C, H, W]."""
     return np.ascontiguousarray(images.transpose(0, 3, 1, 2)) if sensor.channels_last else images
 
 
 def _finite_floats(name: str, sensor: WireSensor, protos: list[Any], first_row: int = 0) -> np.ndarray:
-    """Float32 [N, *shape on the wire]; `first_row` counts in error texts."""
+    """Return float32 [N, *shape on the wire]; `first_row` counts in error texts."""
     array = _decode_floats(name, sensor, protos, first_row)
     check_finite(name, array, first_row)
     return array
 
 
 def _decode_floats(name: str, sensor: WireSensor, protos: list[Any], first_row: int) -> np.ndarray:
-    """Float32 [N, *shape on the wire] from the serialized form of each agent's numbers."""
+    """Return float32 [N, *shape on the wire] from the serialized form of each agent's numbers."""
     payload = 4 * prod(sensor.shape)
     length = _encoded_size(payload)
     if payload >= _LARGE:
@@ -135,7 +135,7 @@ def _decode_floats(name: str, sensor: WireSensor, protos: list[Any], first_row: 
 
 
 def _copy_row_by_row(name: str, sensor: WireSensor, protos: list[Any], first_row: int) -> np.ndarray:
-    """As `_decode_floats`, without the two copies of the whole message, whose fresh memory costs more than the loop."""
+    """Decode as `_decode_floats`, without two copies of the message, whose new memory costs more than the loop."""
     payload = 4 * prod(sensor.shape)
     length = _encoded_size(payload)
     array = np.empty((len(protos), payload // 4), np.float32)
@@ -148,14 +148,14 @@ def _copy_row_by_row(name: str, sensor: WireSensor, protos: list[Any], first_row
 
 
 def _encoded_size(payload: int) -> int:
-    """Bytes of a packed field of `payload` bytes: tag, varint of the length, payload; an empty field is left out."""
+    """Return bytes of a packed field of `payload` bytes: tag, varint of the length, payload; 0 for an empty field."""
     if payload == 0:
         return 0
     return 1 + (payload.bit_length() + 6) // 7 + payload
 
 
 def first_other(values: list[Any], expected: Any) -> int | None:
-    """Index of the first value that is not `expected`, or None. Counting keeps the good case out of Python loops."""
+    """Return the index of the first value that is not `expected`, or None. Counting avoids a loop in the good case."""
     if values.count(expected) == len(values):
         return None
     return next(row for row, value in enumerate(values) if value != expected)
@@ -172,11 +172,11 @@ def check_finite(name: str, values: np.ndarray, first_row: int = 0) -> None:
 
 
 def _wrong_shape(row: int, name: str, sensor: WireSensor, proto: Any) -> AgentError:
-    found = tuple(proto.shape)
+    shape = tuple(proto.shape)
     numbers = "an image" if is_compressed(proto) else f"{len(proto.float_data.data)} numbers"
     hint = "all agents of a behavior must send the same shape for the whole run"
-    if sensor.is_image and len(found) == len(sensor.shape):
+    if sensor.is_image and len(shape) == len(sensor.shape):
         hint = "a camera or grid must keep its size, and all agents of a behavior have the same, for the whole run"
-    elif DimensionProperty.VARIABLE_SIZE in sensor.spec.dimension_property and found[1:] == sensor.shape[1:]:
+    elif DimensionProperty.VARIABLE_SIZE in sensor.spec.dimension_property and shape[1:] == sensor.shape[1:]:
         hint = f"at most {sensor.shape[0]} entities fit: append fewer, or raise the sensor's maximum before the run"
-    return AgentError(row, f"{name}: expected shape {sensor.shape}, received {found} with {numbers}; {hint}")
+    return AgentError(row, f"{name}: expected shape {sensor.shape}, received {shape} with {numbers}; {hint}")

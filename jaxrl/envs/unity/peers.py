@@ -1,7 +1,7 @@
-"""Who may speak at a player's port: one player, and where Linux tells whose a connection is, the one that was started.
+"""Admits one player at a port: where Linux shows the owner of a connection, the one that was started.
 
-Everybody on this machine can dial a port of loopback. Linux lists both ends of each connection, and a process's
-sockets among its open files; so whoever calls is looked up once for each connection.
+Every process on this machine can dial a loopback port. Linux lists both ends of each connection, and a process's
+sockets among its open files; so each caller is looked up once per connection.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from urllib.parse import unquote
 
 _TABLES = tuple(Path("/proc/self/net", name) for name in ("tcp", "tcp6"))
 CHECKED = _TABLES[0].exists()
-"""Whether this system tells whose a connection is. Where it does not, the first to speak is the player."""
-_REMEMBERED = 1000  # connections that were refused
+"""The system shows the owner of a connection. Elsewhere, the first caller is the player."""
+_REMEMBERED = 1000  # largest number of refused connections that are kept
 
 
 class Peers:
-    """Those who call at `port` on loopback, unless `anywhere`: then it is the first who calls that is served.
+    """Callers at `port` on loopback; with `anywhere`, the first caller is the player.
 
     Attributes:
-        process: that was started, the leader of a session; None: whoever comes first is the player (the Editor).
+        process: leader of the session that was started; None: the first caller is the player (the Editor).
     """
 
     def __init__(self, port: int, *, anywhere: bool) -> None:
         self.process: int | None = None
         self._port = port
         self._looks = CHECKED and not anywhere
-        self._admitted: dict[str, int | None] = {}  # connections, with their process where that is known
+        self._admitted: dict[str, int | None] = {}  # connections, with their process where it is known
         self._refused: set[str] = set()
         self._lock = threading.Lock()  # a player may call twice at once
 
     def admits(self, peer: str) -> bool:
-        """Whether this connection, in gRPC's words, is the player's. It stays so."""
+        """Return whether this connection, in gRPC's words, is the player's. The answer never changes."""
         with self._lock:
             if peer in self._admitted:
                 return True
@@ -59,17 +59,17 @@ class Peers:
 
 
 class Owner(NamedTuple):
-    """Whose a connection is."""
+    """Owner of a connection."""
 
-    known: bool  # whether the system lists the connection
-    pid: int | None  # None: of another user, who does not show it
+    known: bool  # the system lists the connection
+    pid: int | None  # None: a process of another user, which is hidden
 
 
 UNKNOWN = Owner(False, None)
 
 
 def describe(peer: str, port: int) -> str:
-    """Who calls, for a warning."""
+    """Describe the caller, for a warning."""
     pid = _owner(peer, port).pid if CHECKED else None
     if pid is None:
         return unquote(peer)
@@ -80,7 +80,7 @@ def describe(peer: str, port: int) -> str:
 
 
 def _owner(peer: str, port: int) -> Owner:
-    """Who holds the other end of a connection from `peer` to our `port`."""
+    """Return the owner of the other end of a connection from `peer` to our `port`."""
     inode = _inode(peer, port)
     if inode is None:
         return UNKNOWN
@@ -106,7 +106,7 @@ def _inode(peer: str, port: int) -> str | None:
 
 
 def _forms(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Address]:
-    """An address of IPv4 may stand among those of IPv6, where a socket serves both."""
+    """Yield the forms of an address: one of IPv4 may stand among those of IPv6, where a socket serves both."""
     yield address
     if isinstance(address, IPv4Address):
         yield IPv6Address(f"::ffff:{address}")
@@ -115,7 +115,7 @@ def _forms(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Add
 
 
 def _hex(address: IPv4Address | IPv6Address) -> str:
-    """Words in the order of this machine, as the tables have them."""
+    """Return the address in words of this machine's byte order, as in the tables."""
     words = struct.unpack(f"={len(address.packed) // 4}I", address.packed)
     return "".join(f"{word:08X}" for word in words)
 
@@ -125,7 +125,7 @@ def _processes() -> Iterator[int]:
 
 
 def _files(pid: int) -> set[str]:
-    """What a process has open; nothing if it is another user's."""
+    """Return the open files of a process; none if it is another user's."""
     links = set()
     with suppress(OSError):
         for path in Path(f"/proc/{pid}/fd").iterdir():
@@ -135,7 +135,7 @@ def _files(pid: int) -> set[str]:
 
 
 def _family(leader: int) -> set[int]:
-    """The session that it leads, and whoever descends from that: a player may stand behind scripts."""
+    """Return the session of a leader, and its descendants: a player may be started by scripts."""
     parents, family = {}, {leader}
     for pid in _processes():
         with suppress(OSError, IndexError):

@@ -1,4 +1,4 @@
-"""At which addresses and ports players are served, and whether those are free."""
+"""Finds addresses and ports for players, and checks that they are free."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from contextlib import suppress
 from jaxrl.envs.interface import EnvironmentFailure
 
 EDITOR_PORT = 5004
-"""At which the Unity Editor looks for a trainer; it cannot be told another one."""
+"""Port at which the Unity Editor looks for a trainer; it cannot use another one."""
 _LOOPBACK, _LOOPBACK_6 = "127.0.0.1", "::1"
 
 
 def addresses(listen: str | None) -> list[str]:
-    """Where a server listens. None: loopback, of IPv4 and where there is one of IPv6: players dial `localhost`, and a
-    stranger who sat at the other of the two would be taken for the trainer.
+    """Return the addresses of a server. None: loopback, of IPv4 and, if there is one, of IPv6: players dial
+    `localhost`, and a stranger at the other of the two would be taken for the trainer.
     """
     if listen is not None:
         return [listen]
@@ -24,14 +24,14 @@ def addresses(listen: str | None) -> list[str]:
 
 
 def target(address: str, port: int) -> str:
-    """As gRPC writes it."""
+    """Return address and port in gRPC's form."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def port_problem(port: int, listen: str | None = None) -> str:
-    """Why no player can be served on `port`; empty: nothing speaks against it.
+    """Return why no player can be served on `port`; empty: it is free.
 
-    Loopback is tried whatever `listen` says: gRPC's bind to all interfaces may not collide with a listener there.
+    Loopback is tried for any `listen`: gRPC's bind to all interfaces may not collide with a listener there.
 
     Raises:
         EnvironmentFailure: `listen` is no address of this machine.
@@ -50,14 +50,14 @@ def port_problem(port: int, listen: str | None = None) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody uses now."""
+    """Return a port that no process uses now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((_LOOPBACK, 0))
         return probe.getsockname()[1]
 
 
 def port_in_use(port: int) -> str:
-    """That it is, and what to do."""
+    """Return the text that the port is in use, and what to do."""
     held = f"port {port} is in use, or may not be used: another training run or an environment left over holds it. "
     if port == EDITOR_PORT:
         return f"{held}Close that: the Unity Editor looks for a trainer at this port alone"
@@ -66,7 +66,7 @@ def port_in_use(port: int) -> str:
 
 
 def _bind(address: str, port: int) -> OSError | None:
-    """What speaks against binding there. Not found by gRPC, whose errors are one text for all causes."""
+    """Return the error of binding there, or None. gRPC's own errors have one text for all causes."""
     six = ipaddress.ip_address(address).version == 6
     with socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else a port just closed stays taken for a minute

@@ -1,4 +1,4 @@
-"""Side channels: the numbers that an environment sends for TensorBoard, and a manager that warns once per channel."""
+"""Side channels: statistics of the environment for TensorBoard, and a manager that warns once per channel."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class StatsChannel(_package.SideChannel):
         self._stats.append(EnvironmentStat(name=name, value=value, aggregation=aggregation))
 
     def take(self) -> tuple[EnvironmentStat, ...]:
-        """All statistics since the last call."""
+        """Return all statistics since the last call."""
         stats, self._stats = tuple(self._stats), []
         return stats
 
 
 class SilentChannel(_package.SideChannel):
-    """In the place of the package's training analytics, which the Editor sends on to Unity: says and hears nothing."""
+    """Replaces the package's training analytics, which the Editor forwards to Unity: sends and reads nothing."""
 
     ID = TRAINING_ANALYTICS
 
@@ -58,7 +58,7 @@ class SilentChannel(_package.SideChannel):
         super().__init__(self.ID)
 
     def on_message_received(self, msg: Any) -> None:
-        """Nothing in it is for a trainer."""
+        """Ignore the message: nothing in it is for a trainer."""
 
 
 class ChannelManager(_manager.SideChannelManager):
@@ -87,7 +87,7 @@ class ChannelManager(_manager.SideChannelManager):
 
 
 def send_parameter(channel: Any, name: str, value: ParameterValue) -> None:
-    """Put an environment parameter on the way through mlagents-envs' channel: a number, or a sampler's description."""
+    """Send an environment parameter through mlagents-envs' channel: a number, or a sampler's description."""
     if not isinstance(value, SamplerSpec):
         channel.set_float_parameter(name, float(value))
     elif value.kind == "uniform":

@@ -1,4 +1,4 @@
-"""Unity builds, and the Editor, for the host loop: from settings to a recipe that a worker follows."""
+"""Makes Unity builds, and the Editor, for the host loop: a worker's recipe from settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 RESEEDS = False  # a player takes a seed at its start alone
-_SEEDS = 2**31  # what the protocol's int32 holds from 0 on
+_SEEDS = 2**31  # number of seeds from 0 on in the protocol's int32
 
 
 def check(path: str | None) -> None:
@@ -24,7 +24,7 @@ def check(path: str | None) -> None:
 
 
 def make_factory(path: str | None, settings: RunSettings, log_folder: str) -> EnvFactory:
-    """A function worker → HostEnv for `EnvPool`; worker i gets seed + i (0 after the largest), port base_port + i."""
+    """Return a function worker → HostEnv; worker i gets seed + i (0 after the largest) and port base_port + i."""
     options, engine = settings.env_settings, settings.engine_settings
     arguments = {
         "file_name": path,
@@ -36,7 +36,7 @@ def make_factory(path: str | None, settings: RunSettings, log_folder: str) -> En
         "env_args": tuple(options.env_args or ()),
         "num_areas": options.num_areas,
         "log_folder": log_folder,
-        **engine.model_dump(exclude={"no_graphics", "no_graphics_monitor"}),  # of which the worker decides
+        **engine.model_dump(exclude={"no_graphics", "no_graphics_monitor"}),  # the worker decides about these
     }
     return partial(make_unity, arguments, options.seed, engine.no_graphics, engine.no_graphics_monitor)
 
