@@ -1,1 +1,1 @@
-"""Environments in worker processes behind one `send` and `recv`. Numpy only."""
+"""Runs environments in worker processes behind one `send` and `recv`. Numpy only."""

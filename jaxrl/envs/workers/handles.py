@@ -1,4 +1,4 @@
-"""The pool's side of one worker: a process of its own, or the same process for debugging, behind one interface."""
+"""The pool's side of one worker: a process of its own, or for debugging this process, behind one interface."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class WorkerHandle(Protocol):
         ...
 
     def poll(self) -> Message | None:
-        """The next answer if there is one. Raises ChannelClosedError or ChannelTimeoutError."""
+        """Return the next answer if there is one. Raises ChannelClosedError or ChannelTimeoutError."""
         ...
 
     def waitables(self) -> list[Any]:
-        """What `multiprocessing.connection.wait` can wait for: an answer, or the end of the process."""
+        """Return objects for `multiprocessing.connection.wait`: they show an answer, or the end of the process."""
         ...
 
     def has_ended(self) -> bool:
-        """Whether the worker can answer no more, except for what is already under way."""
+        """Return whether the worker can answer no more, except for answers that are already under way."""
         ...
 
     def diagnose(self, seconds: float) -> str:
-        """What is known about the worker's process, for an error; up to `seconds` are waited for its exit code."""
+        """Describe the state of the worker's process, for an error; wait up to `seconds` for its exit code."""
         ...
 
     def hang_up(self) -> None:
@@ -53,7 +53,7 @@ class WorkerHandle(Protocol):
         ...
 
     def join(self, seconds: float) -> bool:
-        """Wait up to `seconds` for the end; True if the worker has ended."""
+        """Wait up to `seconds` for the end; return whether the worker has ended."""
         ...
 
 
@@ -110,8 +110,9 @@ class ProcessHandle:
 
 
 class InlineHandle:
-    """A worker without a process: commands run in `send`. Data take the same way through bytes as between processes,
-    so that results are the same and nothing is shared by accident."""
+    """A worker without a process: commands run in `send`. Data go through bytes as between processes, so that results
+    are equal and nothing is shared by accident.
+    """
 
     def __init__(self, factory: EnvFactory, worker: int, incarnation: int = 0) -> None:
         self._answers: list[Message] = []
@@ -160,7 +161,7 @@ class InlineHandle:
             logger.exception("an inline environment failed to close")
 
     def force(self, how: Literal["terminate", "kill"]) -> None:
-        """Nothing: `hang_up` has returned, so the worker has ended."""
+        """Do nothing: `hang_up` has returned, so the worker has ended."""
 
     def join(self, seconds: float) -> bool:
         return True
@@ -171,7 +172,7 @@ class InlineHandle:
 
 
 def pickle_factory(factory: EnvFactory) -> bytes:
-    """The factory as bytes.
+    """Return the factory as bytes.
 
     Raises:
         TypeError: it cannot be pickled.
@@ -186,7 +187,7 @@ def pickle_factory(factory: EnvFactory) -> bytes:
 
 
 def _exit_in_words(code: int) -> str:
-    """An exit code in words: negative codes, and those above 128, stand for signals."""
+    """Return an exit code in words: negative codes, and those above 128, stand for signals."""
     number = -code if code < 0 else code - 128
     try:
         name = signal.Signals(number).name
@@ -196,7 +197,7 @@ def _exit_in_words(code: int) -> str:
 
 
 def _process_state(pid: int | None) -> str:
-    """What the process is doing, where the system tells it."""
+    """Describe what the process is doing, where the system shows it."""
     names = {"R": "computing", "S": "waiting", "D": "waiting for a disk or device", "T": "stopped by a signal"}
     letter = platforms.state_of(pid)
     return f" and {names.get(letter, f'in state {letter}')}" if letter else ""

@@ -1,7 +1,7 @@
-"""Which workers of a pool owe a result, and of whom there is something to hear.
+"""Tracks workers with an outstanding request, and waits for the readable ones.
 
-What tells of a worker is registered once for its process. Asking all of them whenever one has answered would make a
-turn of N workers cost N² questions.
+A worker's waitables are registered once for its process. Asking all workers whenever one has answered would cost N²
+questions for N workers.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from jaxrl.envs.workers.handles import WorkerHandle
 from jaxrl.envs.workers.supervisor import Supervisor
 from jaxrl.platforms import Waiting
 
-_SLICE_SECONDS = 0.5  # longest wait between two looks at everybody
+_SLICE_SECONDS = 0.5  # longest wait between two looks at all workers
 
 
 class Owing:
-    """Workers that owe a result: `follow` is told whenever one was asked or heard."""
+    """Workers that owe a result: `follow` is called whenever one was asked or heard."""
 
     def __init__(self) -> None:
         self._workers: dict[int, Supervisor] = {}  # those that owe, by number
-        self._retiring: dict[int, Supervisor] = {}  # those of them whose process ends
-        self._handles: dict[int, WorkerHandle] = {}  # whose waitables are registered
-        self._items: dict[int, list[int]] = {}  # what they are registered as
+        self._retiring: dict[int, Supervisor] = {}  # owing workers whose process ends
+        self._handles: dict[int, WorkerHandle] = {}  # handles whose waitables are registered
+        self._items: dict[int, list[int]] = {}  # numbers of the registered waitables
         self._of_item: dict[int, Supervisor] = {}
         self._waiting = Waiting()
         self._all_heard = 0.0
@@ -31,9 +31,9 @@ class Owing:
         return len(self._workers)
 
     def follow(self, worker: Supervisor) -> None:
-        """It may owe a result now, or none any more; its process may be another one, or end."""
+        """Update a worker that may owe a result now, or none any more; its process may be another one, or end."""
         number = worker.number
-        if not worker.owes:  # it stays registered: the next result will come from the same place
+        if not worker.owes:  # it stays registered: the next result will come from there, too
             self._workers.pop(number, None)
             self._retiring.pop(number, None)
             return
@@ -50,13 +50,13 @@ class Owing:
         self._of_item |= dict.fromkeys(self._items[number], worker)
 
     def at_once(self) -> list[Supervisor]:
-        """Those of whom there is something to hear already; everybody now and then, so that who hangs is noticed."""
+        """Return workers that can be heard already; now and then all workers, so that hanging ones are noticed."""
         if not self._waiting or time.monotonic() - self._all_heard > _SLICE_SECONDS:
             return self._all()
         return self._ordered({**self._retiring, **self._heard(0.0)})
 
     def in_a_moment(self) -> list[Supervisor]:
-        """Those of whom there is something to hear, waited for a moment, or else everybody."""
+        """Wait a moment for workers that can be heard, and return them, or else all workers."""
         pauses = [worker.retirement.pause() for worker in self._retiring.values() if worker.retirement is not None]
         seconds = min([_SLICE_SECONDS, *pauses])
         if pauses and not self._waiting:
@@ -68,14 +68,14 @@ class Owing:
         return self._ordered(self._workers)
 
     def _heard(self, seconds: float) -> dict[int, Supervisor]:
-        found = {}
+        workers = {}
         for item in self._waiting.wait(seconds):
             worker = self._of_item.get(item)
             if worker is not None and worker.number in self._workers:
-                found[worker.number] = worker
-            elif worker is not None:  # it has ended, and owes nothing: whoever asks it next is told
+                workers[worker.number] = worker
+            elif worker is not None:  # it has ended, and owes nothing: its next caller gets the error
                 self._forget(worker.number)
-        return found
+        return workers
 
     def _forget(self, number: int) -> None:
         self._handles.pop(number, None)

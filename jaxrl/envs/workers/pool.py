@@ -1,8 +1,8 @@
-"""Several environments behind one `send` and `recv`, each in its own numpy-only process or all inline.
+"""Runs several environments behind one `send` and `recv`, each in its own numpy-only process or all inline.
 
 The caller sends actions to any worker that has answered and takes results as they come: with `min_ready == num_envs`
-all of them, in the order of the workers (reproducible), with less whatever is there (faster). A worker that fails gets
-another process within `RestartLimits`; nobody else notices (M17, S22, U31, U32).
+all of them, in the order of the workers (reproducible), with less those that are there (faster). A worker that fails
+gets another process within `RestartLimits`; the others are not affected.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _HURRY_SECONDS = 1.0
 class EnvPool:
     """`num_envs` environments, one worker each.
 
-    A worker that has been told to reset or step owes one result; `recv` collects. Parameters that are sent meanwhile
-    take effect after it. A worker that fails, once it has given a result, is started again with the newest parameters
-    and reset: it goes on owing a result, the first one of its new process, whose incarnation is one higher; `losses`
-    tells. A failure beyond the limits, or before the first result of a worker (a wrong build never starts; but a port
-    may be taken), is raised once by whatever call meets it; results of the other workers stay available. One whose
+    A worker that was sent a reset or step owes one result; `recv` collects. Parameters that are sent meanwhile take
+    effect after it. A worker that fails, once it has given a result, is started again with the newest parameters and
+    reset: it still owes a result, the first one of its new process, whose incarnation is one higher; `losses` reports
+    it. A failure beyond the limits, or before the first result of a worker (a wrong build never starts; but a port may
+    be taken), is raised once by the call that meets it; results of the other workers stay available. A worker whose
     environment was closed is started again, too, as long as another one runs.
 
     Args:
@@ -47,9 +47,9 @@ class EnvPool:
         cluster: `ray://HOST:PORT` or `ray://auto`: on the machines of a Ray cluster; same interface and results.
         timeout: seconds that a worker may take for one reset or step.
         startup_timeout: seconds that the workers, which start in parallel, may take for building their environments.
-        wait: until they are built; else `ready` does.
-        limits: of restarts, for each worker; None: nobody is started again.
-        restart_bad_data: start anew also after data of an agent that cannot be used; else that is an error.
+        wait: return when they are built; else `ready` waits.
+        limits: of restarts, for each worker; None: no restarts.
+        restart_bad_data: restart also after an agent's data that cannot be used; else that is an error.
         names: of behaviors, in this pool and others of the run.
 
     Raises:
@@ -75,7 +75,7 @@ class EnvPool:
         if num_envs < 1:
             raise ValueError(f"num_envs: got {num_envs}, expected at least 1")
         self.num_envs = num_envs
-        # All that were sent, by worker; None: nobody has been reset.
+        # All parameters that were sent, by worker; None: there was no reset.
         self._parameters: list[dict[str, ParameterValue]] | None = None
         self._inbox = Inbox()
         self.names = BehaviorNames() if names is None else names
@@ -120,29 +120,29 @@ class EnvPool:
             raise
 
     def reset(self, parameters: Mapping[str, ParameterValue] | None = None, seeds: Sequence[int] | None = None) -> None:
-        """Tell all workers to reset; the first observations then come by `recv`.
+        """Send a reset to all workers; the first observations then come by `recv`.
 
         Results that are still owed or not yet taken belong to episodes that end here: they are waited for and dropped,
-        but for behaviors that they show for the first time, and statistics. The caller discards what it holds of the
-        episodes before (`Slots.discard`).
+        except their specs of new behaviors, and statistics. The caller discards its data of the episodes before
+        (`Slots.discard`).
 
         Args:
             parameters: environment parameters (curriculum, randomization) that the new episodes start with.
-            seeds: one per worker; all that follows depends on them and the actions alone.
+            seeds: one per worker; everything that follows depends on them and the actions alone.
 
         Raises:
-            EnvironmentFailure: a worker failed, died or hung, and is not started again. One that takes no seed says so
-                in place of its result.
+            EnvironmentFailure: a worker failed, died or hung, and is not started again. A worker that takes no seed
+              that in place of its result.
         """
         self._expect_open()
         self._gather(still_owing=0)
         self._inbox.drop()
-        told = self._note(parameters or {})
+        by_worker = self._note(parameters or {})
         for number, worker in enumerate(self._workers):
-            self._ask(worker, reset_message(told[number], None if seeds is None else seeds[number]))
+            self._ask(worker, reset_message(by_worker[number], None if seeds is None else seeds[number]))
 
     def send(self, worker: int, actions: Mapping[str, Action]) -> None:
-        """Tell one worker, whose last result has been taken, to step.
+        """Send a step to one worker, whose last result has been taken.
 
         Args:
             actions: by behavior id, one row for each agent that asked in the last result, in that order.
@@ -163,7 +163,7 @@ class EnvPool:
         self._ask(supervisor, encode_actions(self._shared_names.sent(worker, actions)))
 
     def recv(self, min_ready: int = 1) -> list[EnvMessage]:
-        """Wait until at least `min_ready` workers have answered and take all answers that are there.
+        """Wait until at least `min_ready` workers have answered and take all available answers.
 
         Returns:
             At most one result per worker; by index of the worker if `min_ready == num_envs`, else as they arrived.
@@ -187,9 +187,9 @@ class EnvPool:
         return self._shared_names.received(results)
 
     def losses(self) -> list[Loss]:
-        """Processes that were lost since the last call, in the order in which that was noticed.
+        """Return processes that were lost since the last call, in the order in which the losses were noticed.
 
-        What their agents had begun is never heard of again; a result of a higher incarnation comes after it.
+        Their agents' open episodes are lost; results of a higher incarnation follow.
         """
         losses, names = self._inbox.take_losses(), self._shared_names
         return [
@@ -201,44 +201,44 @@ class EnvPool:
         """Send environment parameters to all workers, for the episodes to come, without a reset.
 
         Raises:
-            EnvironmentFailure: a worker has died, and is not started again. One whose environment refuses them says so
-                in place of its next result.
+            EnvironmentFailure: a worker has died, and is not started again. A worker whose environment refuses them
+              reports that in place of its next result.
         """
         self._expect_open()
         for worker, told in zip(self._workers, self._note(parameters), strict=True):
-            if worker.retirement is None and worker.doing != START:  # those get them with their first reset
+            if worker.retirement is None and worker.doing != START:  # these workers get them with their first reset
                 try:
                     worker.tell(parameters_message(told))
                 finally:
                     self._owing.follow(worker)
 
     def reopen(self, worker: int) -> None:
-        """After an EnvironmentClosed: another process for the worker, which waits until somebody opens it again.
+        """Start another process for a worker after an EnvironmentClosed; it waits until a user opens it again.
 
-        The worker owes its first result, and `losses` tells, as after a fault; it does not count as one.
+        The worker owes its first result, and `losses` reports it, as after a fault; it does not count as one.
         """
         self._expect_open()
         self._workers[worker].reopen()
         self._owing.follow(self._workers[worker])
 
     def hang_up(self) -> None:
-        """Tell all environments to close, without waiting: `close` does."""
+        """Send the end to all environments, without waiting: `close` waits."""
         for worker in self._workers:
             worker.handle.hang_up()
 
     def close(self) -> None:
         """Close all environments and end all processes, in at most 18 s. May be called twice and after a failure."""
         for worker in self._workers:
-            if worker.owes and worker.doing == START:  # would notice only when its environment is there
+            if worker.owes and worker.doing == START:  # it would notice only once its environment is built
                 worker.handle.force("terminate")
         self._close()
 
     def _note(self, parameters: Mapping[str, ParameterValue]) -> list[dict[str, ParameterValue]]:
-        """Return what each worker is told of these parameters, and remember it for those that are started again."""
-        told = [of_worker(parameters, number) for number in range(self.num_envs)]
+        """Return these parameters by worker, and remember them for workers that are started again."""
+        by_worker = [of_worker(parameters, number) for number in range(self.num_envs)]
         before = self._parameters or [{}] * self.num_envs
-        self._parameters = [old | new for old, new in zip(before, told, strict=True)]
-        return told
+        self._parameters = [old | new for old, new in zip(before, by_worker, strict=True)]
+        return by_worker
 
     def _expect_open(self) -> None:
         if not self._close.alive:
@@ -251,7 +251,7 @@ class EnvPool:
             self._owing.follow(worker)
 
     def _gather(self, still_owing: int) -> None:
-        """Take all answers that are there, and wait until at most `still_owing` workers owe one."""
+        """Take all available answers, and wait until at most `still_owing` workers owe one."""
         if still_owing:  # else all of them will be heard below
             self._look_after(self._owing.at_once())
         while len(self._owing) > still_owing:
@@ -272,7 +272,7 @@ def _others_run(workers: Sequence[Supervisor], number: int) -> bool:
 def _launcher(
     factory: EnvFactory, patience: float, *, inline: bool, cluster: str | None
 ) -> Callable[[int, int], WorkerHandle]:
-    """(worker, incarnation) → its process, which starts, here or on a cluster, or the environment in this process."""
+    """Return a function (worker, incarnation) → its starting process, here or on a cluster, or inline environment."""
     if inline:
         return lambda worker, incarnation: InlineHandle(factory, worker, incarnation)
     pickled = pickle_factory(factory)
@@ -285,7 +285,7 @@ def _launcher(
 
 
 def _close_workers(supervisors: Sequence[Supervisor]) -> None:
-    """Ask, then terminate, then kill; each stage is bounded and over as soon as all have ended."""
+    """Ask the workers to end, then terminate, then kill; each stage is bounded and over as soon as all have ended."""
     workers = [supervisor.handle for supervisor in supervisors]
     try:
         for worker in workers:

@@ -24,7 +24,7 @@ from jaxrl.log_lines import current_level, log_as_worker
 
 PREFIX = "ray://"
 OF_THIS_MACHINE = "auto"
-"""`ray://auto`: the cluster that this machine belongs to."""
+"""Host in `ray://auto`: the cluster of this machine."""
 _CONNECT_SECONDS = "20"
 
 
@@ -53,14 +53,14 @@ def connect(address: str) -> None:
 
 
 class RayHandle:
-    """A worker in a process of Ray's, on whatever machine of the cluster has a free CPU; spread over the machines."""
+    """A worker in a process of Ray's, on any machine of the cluster with a free CPU; they spread over the machines."""
 
     def __init__(self, pickled_factory: bytes, worker: int, incarnation: int = 0) -> None:
         import ray
 
         self._ray = ray
-        self._due: deque[Any] = deque()  # what was asked for and not yet taken, in order
-        self._lost: str | None = None  # why there is no worker any more
+        self._due: deque[Any] = deque()  # requests without a taken answer, in order
+        self._lost: str | None = None  # reason why the worker is lost
         self._closing: Any = None
         self._bell, self._ring = socket.socketpair()
         self._bell.setblocking(False)
@@ -141,7 +141,7 @@ class RayHandle:
 
 
 def _reason(error: BaseException) -> str:
-    """What Ray says of a loss, in one line."""
+    """Return Ray's reason for a loss, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return "; ".join(lines[:2]) or type(error).__name__
 
@@ -154,14 +154,14 @@ class RayWorker:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's, also with a cluster on this machine
 
     def start(self, pickled_factory: bytes, worker: int, incarnation: int, version: str, level: int) -> bytes:
-        """Build the environment; the answer to a process's start-up.
+        """Build the environment; return the answer to a process's start-up.
 
         Args:
             pickled_factory: `factory(worker)` returns the environment.
             worker: index of this worker.
-            incarnation: how often it was started before.
-            version: the trainer's version of jaxrl, which must be the one of this machine: messages may differ.
-            level: from which it logs, the trainer's; Ray shows what it writes to standard error.
+            incarnation: number of its earlier starts.
+            version: the trainer's version of jaxrl, which must be that of this machine: messages may differ.
+            level: level of its log, the trainer's; Ray shows what it writes to standard error.
         """
         log_as_worker(worker, level)
         INCARNATION.set(incarnation)
@@ -177,7 +177,7 @@ class RayWorker:
             return to_bytes(failure_message(error, "start-up"))
 
     def execute(self, command: bytes) -> bytes | None:
-        """Carry out one command; None: it has no answer. After a failure the environment is closed."""
+        """Execute one command and return its answer, if any. After a failure the environment is closed."""
         message = from_bytes(command)
         try:
             if self._environment is None:
@@ -196,7 +196,7 @@ class RayWorker:
 
 
 def _node() -> str:
-    """Which machine this is, as Ray's own tools call it."""
+    """Return the name of this machine, as in Ray's own tools."""
     import ray
 
     return f"node {ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:8]})"

@@ -1,7 +1,7 @@
-"""How often a worker that failed may be started again, and how long that waits (M25, S23).
+"""Decides how often a worker that failed may be started again, and how long that waits.
 
-The limits are ML-Agents': per worker, so many restarts in the whole run, and so many within a period. A worker whose
-new process never answered waits longer each time, so that what cannot start does not keep the machine busy.
+The limits are ML-Agents': for each worker a number of restarts in the whole run, and one within a period. A worker
+whose new process never answered waits longer each time, so that a broken one does not keep the machine busy.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class RestartLimits(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """A worker's process, or one copy in it, is no more, and what its agents had begun is lost. Another one follows."""
+    """A worker's process, or one copy in it, is lost with its agents' open episodes. Another one follows."""
 
     worker: int
     incarnation: int  # of the process that is lost
     why: str
     in_order: bool = False  # it was closed (play mode was stopped): no fault, and no restart
-    agents: Mapping[str, Collection[int]] | None = None  # ids by behavior id; None: all of the process
+    agents: Mapping[str, Collection[int]] | None = None  # ids by behavior id; None: all agents of the process
 
     def concerns(self, worker: int, behavior_id: str, incarnation: int, agent: int) -> bool:
-        """Whether the agent of this process is lost with it."""
+        """Return whether the agent of this process is lost with it."""
         here = (worker, incarnation) == (self.worker, self.incarnation)
         return here and (self.agents is None or agent in self.agents.get(behavior_id, ()))
 
@@ -47,7 +47,7 @@ class Restarts:
         self._in_vain = 0  # processes in a row that never gave a result
 
     def refusal(self, now: float) -> str | None:
-        """Which limit forbids another restart, in words; None: it is allowed."""
+        """Return which limit forbids another restart, in words; None: it is allowed."""
         lifetime, rate, period = self._limits
         while self._recent and now - self._recent[0] >= period:
             self._recent.popleft()
@@ -63,13 +63,13 @@ class Restarts:
         return None
 
     def begin(self, now: float, *, in_vain: bool) -> float:
-        """One more restart, of a process that never gave a result (`in_vain`) or did: the seconds to wait before it."""
+        """Count a restart, of a process that gave no result (`in_vain`) or did; return seconds to wait before it."""
         self._count += 1
         self._recent.append(now)
         self._in_vain = self._in_vain + 1 if in_vain else 0
         return min(_FIRST_WAIT * 2.0 ** (self._in_vain - 1), _LONGEST_WAIT) if self._in_vain else 0.0
 
     def __str__(self) -> str:
-        """The newest restart beside what is allowed, for the log."""
+        """Return the newest restart beside the limit, for the log."""
         lifetime = self._limits.lifetime
         return f"restart {self._count}" + (f" of at most {lifetime}" if lifetime >= 0 else "")

@@ -1,7 +1,7 @@
-"""One worker of a pool, through all its processes: what it owes and how long it may take, its failures, its restarts.
+"""Supervises one worker of a pool through all its processes: owed results, time limits, failures and restarts.
 
-A process that fails ends beside the others' work (`Retirement`); then the next one starts, is reset with the newest
-parameters and owes in its place.
+A failed process ends beside the others' work (`Retirement`); then the next one starts, is reset with the newest
+parameters and owes the result instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jaxrl.types import EnvMessage, ParameterValue
 logger = logging.getLogger(__name__)
 
 START = "start-up"
-"""What a worker does until it is reset for the first time."""
+"""Activity of a worker until its first reset."""
 _END = "end"
 _EXIT_SECONDS = 1.0  # for the exit code of a process whose socket has closed
 
@@ -38,7 +38,7 @@ _CLOSE_SECONDS = 10.0  # for a worker that closes its environment by itself, whi
 _TERMINATE_SECONDS = 4.0  # after SIGTERM a worker has 3 s for closing its environment
 _MOMENT = 0.05
 LONGEST_SECONDS = 60.0
-"""From the beginning to the end of a process, at most, if nothing of the system keeps it."""
+"""Longest time from the beginning to the end of a process, unless the system keeps it."""
 _BAD_DATA = "; or set env_settings.on_bad_data: restart, which starts such an environment again"
 
 
@@ -47,17 +47,17 @@ class WorkerError(Exception):
 
 
 class Supervisor:
-    """Commands one worker, hears it, and starts it again after a failure if that is allowed; else it raises.
+    """Commands one worker, reads its answers, and restarts it after a failure if that is allowed; else it raises.
 
     Args:
         number: of the worker.
         launch: (worker, incarnation) → its process, which starts.
         inbox: gets the results of the worker and the losses of its processes.
-        timeout: seconds that it may take for one reset or step.
-        startup_timeout: seconds that it may take for building its environment.
-        restarts: those that it may have; None: none.
-        restart_bad_data: start it anew also after data of an agent that cannot be used.
-        others_run: whether another worker of the pool gives results: then one that was closed is started again.
+        timeout: seconds for one reset or step.
+        startup_timeout: seconds for building its environment.
+        restarts: its restarts; None: none are allowed.
+        restart_bad_data: restart it also after an agent's data that cannot be used.
+        others_run: returns whether another worker of the pool gives results: then a closed one is started again.
     """
 
     def __init__(
@@ -80,16 +80,16 @@ class Supervisor:
         self._restart_bad_data = restart_bad_data
         self._others_run = others_run
         self._incarnation = 0  # stamped on results: ids of a new process are other agents
-        self._proven = False  # a process of it has given a result, so that another one may
-        self._answered = False  # this process has
-        self._lost_at = 0.0  # when the one before was missed
-        self._failure: str | None = None  # it is not started again
+        self._proven = False  # one of its processes has given a result, so that another one may
+        self._answered = False  # this process has given a result
+        self._lost_at = 0.0  # time of the loss of the process before
+        self._failure: str | None = None  # reason why it is not started again
         self.retirement: Retirement | None = None  # of the last process, before another one starts
         self.handle = launch(number, 0)
         self._owe(START, startup_timeout)
 
     def ask(self, command: Message) -> None:
-        """Hand over a command that a result answers.
+        """Send a command that is answered by a result.
 
         Raises:
             EnvironmentFailure: the worker has failed or died, and is not started again.
@@ -98,7 +98,7 @@ class Supervisor:
             self._owe(command.kind, self._timeout)
 
     def tell(self, command: Message) -> bool:
-        """Hand over a command. False: the worker has failed and is started again. Raises as `ask`."""
+        """Send a command. Return False if the worker has failed and is started again. Raises as `ask`."""
         if self._failure is not None:
             raise EnvironmentFailure(f"{self._failure} (earlier; the worker was not replaced)")
         try:
@@ -115,10 +115,10 @@ class Supervisor:
         """Take the worker's answer if it is there, or start it again.
 
         Args:
-            parameters: what another process is reset with as soon as it is ready; None: nobody has been reset.
+            parameters: parameters of another process's first reset; None: there was no reset.
 
         Raises:
-            EnvironmentFailure: it failed, died or is late for good.
+            EnvironmentFailure: it failed, died or is late, and is not started again.
         """
         if self.retirement is not None:
             self._replace(self.retirement)
@@ -126,18 +126,18 @@ class Supervisor:
             self.ask(reset_message(parameters))
 
     def waitables(self) -> list[Any]:
-        """What tells that there is something to hear, see `WorkerHandle.waitables`."""
+        """Return objects that show an answer, see `WorkerHandle.waitables`."""
         ended = self.retirement is not None and self.handle.has_ended()
         return [] if ended else self.handle.waitables()
 
     def reopen(self) -> None:
-        """Another process for a worker that was closed in order, which is no fault."""
+        """Start another process for a worker that was closed in order, which is no fault."""
         self._failure = None
         self._retire("was closed", hangs=False, pause=0.0, in_order=True)
 
     @property
     def runs(self) -> bool:
-        """Whether its present process has given a result and is not known to have ended."""
+        """Its present process has given a result and is not known to have ended."""
         return self._answered and self.retirement is None and self._failure is None
 
     def _owe(self, doing: str, limit: float) -> None:
@@ -147,12 +147,12 @@ class Supervisor:
         return time.monotonic() - self._since > self._limit
 
     def _hear(self) -> bool:
-        """Take what the worker has said, or notice that it says nothing; True: its environment is built."""
+        """Take the worker's answer, or notice that it is silent; return True if its environment is built."""
         handle, ended = self.handle, False
         try:
             message = handle.poll()
             if message is None and (ended := handle.has_ended()):
-                message = handle.poll()  # once more: what it sent last still counts
+                message = handle.poll()  # once more: its last message still counts
         except (ChannelClosedError, ChannelTimeoutError) as error:
             self._fail_for_silence(error)
             return False
@@ -174,7 +174,7 @@ class Supervisor:
         return False
 
     def _take(self, result: EnvMessage) -> None:
-        """Copies that failed count as restarts of the worker; the result is dropped where they are too many."""
+        """Take a result. Failed copies count as restarts of the worker; the result is dropped if they are too many."""
         now = time.monotonic()
         for fault in result.faults:
             text = f"failed in one of its copies: {fault.why}"
@@ -202,7 +202,7 @@ class Supervisor:
         self._fail(text, WorkerError(report.trace), report.kind, hangs=False)
 
     def _fail_for_silence(self, cause: ChannelClosedError | ChannelTimeoutError | None) -> None:
-        """The worker has died, or hangs; in words, with what to do."""
+        """Fail a worker that has died, or hangs, with the cause and what to do in words."""
         known = self.handle.diagnose(_EXIT_SECONDS if isinstance(cause, ChannelClosedError) else 0.0)
         if self.handle.has_ended():
             text = f"died during its {self.doing}: {known}. {_ADVICE_DEAD[self.doing == START]}"
@@ -212,7 +212,7 @@ class Supervisor:
         self._fail(text, cause, FaultKind.FAULT, hangs=True)
 
     def _fail(self, text: str, cause: Exception | None, kind: FaultKind, *, hangs: bool) -> None:
-        """Start the worker again; raise what happened if that is not to be."""
+        """Start the worker again, or raise the failure if that is not allowed."""
         now = time.monotonic()
         self.owes = False
         failure = f"environment worker {self.number} {text}"
@@ -234,7 +234,7 @@ class Supervisor:
         raise (EnvironmentClosed if kind is FaultKind.CLOSED else EnvironmentFailure)(failure) from cause
 
     def _retire(self, why: str, *, hangs: bool, pause: float, in_order: bool = False) -> None:
-        """The process ends beside the others' work; until then the worker owes the result of the next one."""
+        """Let the process end beside the others' work; until then the worker owes the result of the next one."""
         self._inbox.lose(Loss(self.number, self._incarnation, why, in_order))
         self._lost_at = self._lost_at if self._incarnation and not self._answered else time.monotonic()
         self.retirement = Retirement(self.handle, hangs=hangs, pause=pause)
@@ -256,11 +256,11 @@ class Supervisor:
 
 
 class Retirement:
-    """A worker that has failed; another may take its place once `over`.
+    """The end of a worker's failed process; another may take its place once `over`.
 
     Args:
-        handle: of the old process. It is told to stop at once.
-        hangs: it does not answer, so that asking it to stop would only lose time.
+        handle: handle of the old process. It is asked to stop at once.
+        hangs: it does not answer, so that a request to stop would only lose time.
         pause: seconds from now before which `over` stays False.
     """
 
@@ -276,7 +276,7 @@ class Retirement:
         handle.hang_up()
 
     def over(self) -> bool:
-        """Whether the process has ended and the wait is over; else ends it with more force if its time is up."""
+        """Return whether the process has ended and the wait is over; use more force if its time is up."""
         now = time.monotonic()
         if self._handle.has_ended():
             return now >= self._due
@@ -285,15 +285,15 @@ class Retirement:
         return False
 
     def pause(self) -> float:
-        """Seconds after which to look again, if nothing happens before; a moment at least."""
+        """Return seconds until the next look, if nothing happens before; a moment at least."""
         return max(self._due - time.monotonic(), _MOMENT)
 
 
 class Inbox:
     """At most one result of each worker, and every loss.
 
-    A result that is dropped belongs to episodes that are no more. Behaviors that it shows for the first time, and
-    statistics, are kept: they come with the worker's next result.
+    A dropped result belongs to episodes that are over. Its specs of new behaviors, and statistics, are kept: they come
+    with the worker's next result.
     """
 
     def __init__(self) -> None:
@@ -302,15 +302,15 @@ class Inbox:
         self._losses: list[Loss] = []
 
     def __len__(self) -> int:
-        """Number of results."""
+        """Return the number of results."""
         return len(self._results)
 
     def __contains__(self, worker: int) -> bool:
-        """Whether a result of this worker is there."""
+        """Return whether there is a result of this worker."""
         return worker in self._results
 
     def put(self, result: EnvMessage) -> None:
-        """A result has come."""
+        """Add a result."""
         dropped = self._dropped.pop(result.worker, None)
         if dropped is not None:
             result = result._replace(
@@ -321,22 +321,22 @@ class Inbox:
         self._results[result.worker] = result
 
     def take(self) -> list[EnvMessage]:
-        """All results, as they came."""
+        """Return and remove all results, in the order in which they came."""
         results = list(self._results.values())
         self._results.clear()
         return results
 
     def drop(self) -> None:
-        """All episodes end: every result is dropped."""
+        """Drop every result, as all episodes end."""
         self._dropped, self._results = self._results, {}
 
     def lose(self, loss: Loss) -> None:
-        """A process or a copy is lost; a result of a process's agents, which are no more, is dropped."""
+        """Add the loss of a process or a copy; a result of a lost process is dropped."""
         self._losses.append(loss)
         if loss.agents is None and loss.worker in self._results:
             self._dropped[loss.worker] = self._results.pop(loss.worker)
 
     def take_losses(self) -> list[Loss]:
-        """All losses, in the order in which they were noticed."""
+        """Return and remove all losses, in the order in which they were noticed."""
         losses, self._losses = self._losses, []
         return losses

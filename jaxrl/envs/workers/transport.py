@@ -1,4 +1,4 @@
-"""Messages between the pool and one worker: a kind, small picklable facts and raw arrays, over one socket.
+"""Carries messages between the pool and one worker: a kind, small picklable facts and raw arrays, over one socket.
 
 Pickling the dozen arrays of a result costs several times as much as moving their bytes, so only the table of dtypes and
 shapes is pickled and the arrays travel as they lie in memory. Round trip for 48 agents x 40 floats (9 kB), lower
@@ -34,7 +34,7 @@ class ChannelClosedError(Exception):
 
 
 class ChannelTimeoutError(Exception):
-    """The other side stopped in the middle of a message, or takes none."""
+    """The other side stopped in the middle of a message, or reads none."""
 
 
 class Message(NamedTuple):
@@ -46,7 +46,7 @@ class Message(NamedTuple):
 
 
 def pack(message: Message) -> list[Any]:
-    """Buffers that, sent one after the other, are the message; arrays that are contiguous are not copied.
+    """Return buffers that, sent one after the other, are the message; contiguous arrays are not copied.
 
     Raises:
         TypeError: an array holds Python objects.
@@ -70,7 +70,7 @@ def pack(message: Message) -> list[Any]:
 
 
 def unpack(content: bytearray, head_size: int) -> Message:
-    """The inverse of `pack`, less its first buffer."""
+    """Invert `pack`, without its first buffer."""
     kind, facts, table = pickle.loads(content)  # stops where the head ends
     arrays, offset = [], head_size
     for dtype, shape in table:
@@ -81,23 +81,23 @@ def unpack(content: bytearray, head_size: int) -> Message:
 
 
 def to_bytes(message: Message) -> bytes:
-    """The message for a way that carries whole pieces of bytes."""
+    """Return the message as one piece of bytes."""
     return b"".join(pack(message))
 
 
 def from_bytes(content: bytes) -> Message:
-    """The inverse of `to_bytes`."""
+    """Invert `to_bytes`."""
     head_size, _ = _HEADER.unpack_from(content)
     return unpack(bytearray(memoryview(content)[_HEADER.size :]), head_size)
 
 
 def through_bytes(message: Message) -> Message:
-    """The message as the other side would get it: the inline form's channel."""
+    """Return the message as the other side would get it, for inline environments."""
     return from_bytes(to_bytes(message))
 
 
 def encode_result(result: EnvMessage) -> Message:
-    """A result as a message; which worker it is from, and which incarnation of it, the receiver knows."""
+    """Return a result as a message; the receiver knows its worker and incarnation."""
     arrays: list[np.ndarray] = []
     behaviors = []
     for behavior, steps in result.steps.items():
@@ -122,7 +122,7 @@ def encode_result(result: EnvMessage) -> Message:
 
 
 def decode_result(message: Message, worker: int, incarnation: int = 0) -> EnvMessage:
-    """The inverse of `encode_result`."""
+    """Invert `encode_result`."""
     behaviors, new_specs, stats, seconds, env_infos, timing, faults, identities = message.facts
     steps, first = {}, 0
     for behavior, ended_obs, deciding_obs, infos, has_taken in behaviors:
@@ -150,13 +150,13 @@ def decode_result(message: Message, worker: int, incarnation: int = 0) -> EnvMes
 
 
 def encode_actions(actions: Mapping[str, Action]) -> Message:
-    """Actions by behavior id as a message."""
+    """Return actions by behavior id as a message."""
     arrays = [array for action in actions.values() for array in action]
     return Message(kind="step", facts=tuple(actions), arrays=arrays)
 
 
 def decode_actions(message: Message) -> dict[str, Action]:
-    """The inverse of `encode_actions`."""
+    """Invert `encode_actions`."""
     pairs = zip(message.arrays[::2], message.arrays[1::2], strict=True)
     return {
         behavior: Action(continuous=continuous, discrete=discrete)
@@ -175,14 +175,14 @@ class Channel:
         self._socket = end
         self._patience = patience
         self._header = bytearray(_HEADER.size)
-        # Without waiting inside the socket, which would ask the system twice for each piece.
+        # The socket itself does not wait, which would ask the system twice for each piece.
         end.setblocking(patience is None)
         if end.family != getattr(socket, "AF_UNIX", None):
             # Without it a message that is sent in two pieces can wait for a delayed acknowledgement.
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def fileno(self) -> int:
-        """For `multiprocessing.connection.wait`."""
+        """Return the socket's number, for `multiprocessing.connection.wait`."""
         return self._socket.fileno()
 
     def send(self, message: Message) -> None:
@@ -190,7 +190,7 @@ class Channel:
 
         Raises:
             ChannelClosedError: the other side is gone.
-            ChannelTimeoutError: the other side takes nothing for `patience` seconds.
+            ChannelTimeoutError: the other side reads nothing for `patience` seconds.
         """
         content = memoryview(b"".join(pack(message)))
         while content:
@@ -211,7 +211,7 @@ class Channel:
         return self._receive_from(0)
 
     def poll(self) -> Message | None:
-        """The next message if one has begun to arrive (its rest is waited for), else None. Raises as `receive`."""
+        """Return the next message if it has begun to arrive (wait for its rest), else None. Raises as `receive`."""
         waits_for: list[Any] = [self]
         if self._patience is None and not connection.wait(waits_for, timeout=0):
             return None
@@ -260,5 +260,5 @@ class Channel:
         try:
             return self._socket.recv_into(target)
         except ConnectionResetError:
-            # The other side has closed without reading all that we sent; what it sent before is read after the reset.
+            # The other side has closed without reading all our data; data that it sent before are read after the reset.
             return self._socket.recv_into(target)

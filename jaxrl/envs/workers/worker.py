@@ -1,4 +1,4 @@
-"""What one environment process does: build its environment, answer commands, and always close the environment.
+"""Runs one environment process: builds its environment, answers commands, and always closes the environment.
 
 The end of the socket is the only order to stop, so a pool that closes and a parent that was killed look the same here
 and take the same path. An exception of the environment is sent to the parent in place of a result.
@@ -38,16 +38,16 @@ logger = logging.getLogger(__name__)
 GRACE_SECONDS = 3.0
 """Seconds that a terminated worker has for closing its environment before it ends without."""
 ORPHAN_SECONDS = 12.0
-"""The same when the parent has died: nobody waits, and nobody else would kill a player that does not end."""
+"""As GRACE_SECONDS when the parent has died: nobody waits, and nobody else would kill a player that does not end."""
 
 
 class FaultKind(Enum):
-    """What an exception of the environment means to the pool."""
+    """Meaning of an environment's exception for the pool."""
 
     FAULT = auto()  # another process may do better
-    PORT_TAKEN = auto()  # so it may before anything has worked
-    BAD_DATA = auto()  # the settings decide
-    CLOSED = auto()  # in order: no fault
+    PORT_TAKEN = auto()  # another process may do better, even before a first result
+    BAD_DATA = auto()  # the settings decide about a restart
+    CLOSED = auto()  # closed in order: no fault
     OURS = auto()  # not the environment's fault (actions that are not finite), and no restart mends it
 
 
@@ -61,22 +61,22 @@ class FailureReport(NamedTuple):
 
 
 def ready_message(about: str) -> Message:
-    """The environment is built; the line that it has for the log."""
+    """Return the message that the environment is built, with its line for the log."""
     return Message(kind="ready", facts=about)
 
 
 def reset_message(parameters: Mapping[str, ParameterValue] | None, seed: int | None = None) -> Message:
-    """Start all episodes anew, with these environment parameters and this seed if given. Answered by a result."""
+    """Return the message for a start of all episodes with these parameters and this seed, answered by a result."""
     return Message(kind="reset", facts=(None if parameters is None else dict(parameters), seed))
 
 
 def parameters_message(parameters: Mapping[str, ParameterValue]) -> Message:
-    """Environment parameters for the episodes to come. Not answered unless it fails."""
+    """Return the message with environment parameters for later episodes. It is answered only if it fails."""
     return Message(kind="parameters", facts=dict(parameters))
 
 
 def failure_message(error: Exception, doing: str) -> Message:
-    """The exception as a message; a jaxrl error speaks for itself, others are shown with their type."""
+    """Return the exception as a message; texts of other errors than jaxrl's begin with their type."""
     text = str(error)
     summary = text if isinstance(error, JaxrlError) else f"{type(error).__name__}: {text}"
     trace = "".join(traceback.format_exception(error))
@@ -95,7 +95,7 @@ def _kind(error: Exception) -> FaultKind:
 
 
 class WorkerClock:
-    """What the last command took: inside the environment, and in all the worker does around it. Seconds."""
+    """Seconds of the last command: inside the environment, and in the rest of the worker's work."""
 
     __slots__ = ("environment", "own")
 
@@ -104,12 +104,12 @@ class WorkerClock:
 
 
 def execute(environment: HostEnv, command: Message, clock: WorkerClock | None = None) -> Message | None:
-    """Carry out one command; the answer, if it has one, holds the environment's own wall time in `seconds`.
+    """Execute one command; its answer, if any, holds the environment's own wall time in `seconds`.
 
-    With a clock it also tells what the worker took for the command before.
+    With a clock it also holds the worker's own time for the command before.
 
     Raises:
-        Exception: whatever the environment raises.
+        Exception: any error of the environment.
     """
     if command.kind == "parameters":
         environment.set_parameters(command.facts)
@@ -131,22 +131,22 @@ def _reset(environment: HostEnv, parameters: Mapping[str, ParameterValue] | None
 def worker_main(
     end: socket.socket, pickled_factory: bytes, worker: int, incarnation: int = 0, level: int = logging.WARNING
 ) -> None:
-    """The process's target: serve until the parent closes its end of the socket or dies.
+    """Serve, as the process's target, until the parent closes its end of the socket or dies.
 
     Args:
-        end: this side of a socket pair whose other side the parent alone holds.
+        end: this side of a socket pair whose other side only the parent holds.
         pickled_factory: `factory(worker)` returns the environment; pickled, so that a failure to load it is reported
             like any other failure of the start-up.
         worker: index of this worker.
-        incarnation: how many processes it has had before this one.
-        level: from which it logs, the trainer's (S29).
+        incarnation: number of its earlier processes.
+        level: level of its log, the trainer's.
     """
     log_as_worker(worker, level)
     INCARNATION.set(incarnation)
     _leave_interrupts_to_the_parent()
     _end_with_the_parent()
     channel = Channel(end, patience=None)
-    # The parent is gone or closing: nobody is left who could be told.
+    # The parent is gone or closing: there is no reader of an error.
     with contextlib.suppress(ChannelClosedError):
         _serve(channel, pickled_factory, worker)
     channel.close()
@@ -179,7 +179,7 @@ def _serve(channel: Channel, pickled_factory: bytes, worker: int) -> None:
 
 
 def _leave_interrupts_to_the_parent() -> None:
-    """Ctrl-C reaches the whole terminal group, but the parent still wants results while it saves."""
+    """Ignore Ctrl-C, which reaches the whole terminal group: the parent still wants results while it saves."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     platforms.interrupts_unblocked()  # the parent starts us with it blocked
     if platforms.CATCHES_TERMINATION:
@@ -187,7 +187,7 @@ def _leave_interrupts_to_the_parent() -> None:
 
 
 def _end_with_the_parent() -> None:
-    """A killed parent closes the socket, but while we wait for a player we do not look at it."""
+    """End with a killed parent also while a wait for a player keeps the closed socket unread."""
     parent = multiprocessing.parent_process()
     if parent is not None and platforms.CATCHES_TERMINATION:
         threading.Thread(target=_terminate_after, args=(parent,), daemon=True, name="jaxrl-parent").start()
@@ -201,7 +201,7 @@ def _terminate_after(parent: BaseProcess) -> None:
 
 
 def _on_terminate(number: int, _frame: object) -> None:
-    """Unwind, so that the environment is closed, but within bounds."""
+    """Raise SystemExit, so that the environment is closed, but within bounds."""
     _let_closing_finish()
     parent = multiprocessing.parent_process()
     seconds = GRACE_SECONDS if parent is None or parent.is_alive() else ORPHAN_SECONDS
@@ -212,6 +212,6 @@ def _on_terminate(number: int, _frame: object) -> None:
 
 
 def _let_closing_finish() -> None:
-    """A second SIGTERM must not interrupt the closing of the environment; SIGKILL follows if it hangs."""
+    """Ignore a second SIGTERM, which must not interrupt the closing; SIGKILL follows if it hangs."""
     if platforms.CATCHES_TERMINATION:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
