@@ -115,5 +115,5 @@ def _convert(given: argparse.Namespace) -> None:
 
     if len(given.paths) != 2:
         raise DemonstrationError(f"jaxrl demo convert FROM TO: got {len(given.paths)} names, expected two")
-    done = convert(*given.paths, behavior=given.behavior, force=given.force, demo_actions=given.demo_actions)
-    print(f"{given.paths[1]}: behavior {done.behavior!r}, {done.episodes} episodes of {done.decisions} decisions")
+    result = convert(*given.paths, behavior=given.behavior, force=given.force, demo_actions=given.demo_actions)
+    print(f"{given.paths[1]}: behavior {result.behavior!r}, {result.episodes} episodes of {result.decisions} decisions")

@@ -25,7 +25,7 @@ def choose_device(device: str | None, cpu_devices: int = 1) -> None:
     import jax
 
     name, _, index = (device or "").partition(":")
-    if name == "gpu":  # of whatever maker: JAX prefers it to a CPU, and its own word "gpu" asks for those of all makers
+    if name == "gpu":  # of any maker: JAX prefers it to a CPU, and its own word "gpu" asks for GPUs of all makers
         jax.config.update("jax_platforms", "")
     elif name:
         jax.config.update("jax_platforms", "cpu" if name == "cpu" else f"{name},cpu")

@@ -90,7 +90,7 @@ def _settings(given: argparse.Namespace) -> RunSettings:
     else:
         settings = load_run_settings(given.config, overrides, HYPERPARAMETER_TYPES)
     options = settings.env_settings
-    if options.env_path is None:  # nobody may be there
+    if options.env_path is None:  # the Editor may not be there
         wait = given.timeout_wait or EDITOR_SECONDS
         options = options.model_copy(update={"timeout_wait": wait, "editor_wait": wait})
     return with_seed(settings.model_copy(update={"env_settings": options}), max(options.seed, 0))

@@ -51,9 +51,9 @@ def run(given: argparse.Namespace) -> int:
         read = _read(path)
         spec, model = _spec(given, settings, name, path, read)
         sources.append(Source(name, path, read, spec, model))
-    done = import_run(sources, settings, _old_run(given.source) / "run_logs" / "training_status.json")
-    for one, source in zip(done, sources, strict=True):
-        print("\n  ".join(_told(one, source)))
+    learners = import_run(sources, settings, _old_run(given.source) / "run_logs" / "training_status.json")
+    for learner, source in zip(learners, sources, strict=True):
+        print("\n  ".join(_told(learner, source)))
     parent, name = shlex.quote(str(given.out.parent)), shlex.quote(given.out.name)
     print(f"Written to {given.out}. Continue it: jaxrl train {_config(given)} --results-dir={parent} --run-id={name} "
           f"--resume; or start with its weights: --initialize-from={name} and another --run-id.")  # fmt: skip

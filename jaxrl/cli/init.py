@@ -26,14 +26,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """Print the list, or write the copy and print how to use it. Raises JaxrlError, and nothing is written."""
-    theirs = [one for one in shipped() if one.name.startswith(f"{MLAGENTS}/")]
+    of_mlagents = [config for config in shipped() if config.name.startswith(f"{MLAGENTS}/")]
     if given.name == MLAGENTS:
-        _list(theirs)
+        _list(of_mlagents)
         return
     if given.name is None:
-        _list([one for one in shipped() if one not in theirs])
+        _list([config for config in shipped() if config not in of_mlagents])
         print("\nTrain one by its name: jaxrl train dungeon_escape --run-id=first. Copy one: jaxrl init dungeon_escape")
-        print(f"ML-Agents' own, for its example scenes: `jaxrl init {MLAGENTS}` lists these {len(theirs)}")
+        print(f"ML-Agents' own, for its example scenes: `jaxrl init {MLAGENTS}` lists these {len(of_mlagents)}")
         return
     chosen, *others = named(given.name)
     out = given.out or Path(f"{chosen.short}.yaml")
@@ -50,7 +50,7 @@ def run(given: argparse.Namespace) -> None:
 
 
 def _list(those: list[Shipped]) -> None:
-    rows = [(one.name, one.env_path or "a Unity build: --env", one.about) for one in those]
+    rows = [(config.name, config.env_path or "a Unity build: --env", config.about) for config in those]
     names, paths = (max(len(row[i]) for row in rows) for i in (0, 1))
     left = max(shutil.get_terminal_size().columns - names - paths - 4, 40)
     for name, path, about in rows:

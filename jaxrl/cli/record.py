@@ -57,5 +57,5 @@ def run(given: argparse.Namespace) -> None:
     returns = result.returns
     counts = f"{len(returns)} episodes of {sum(result.lengths)} decisions"
     print(f"{result.behavior}, {result.origin}: {counts}, mean return {sum(returns) / len(returns):.3f}")
-    print(" ".join(f"{one:.3f}" for one in returns))
+    print(" ".join(f"{value:.3f}" for value in returns))
     print(given.out)

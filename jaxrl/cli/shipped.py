@@ -52,7 +52,7 @@ def _read(path: Path, folder: Path) -> Shipped:
 
 def is_shipped(name: str) -> bool:
     """Return whether there is a configuration called `name`, with or without the folders."""
-    return any(name in (one.name, one.short) for one in shipped())
+    return any(name in (config.name, config.short) for config in shipped())
 
 
 def named(name: str) -> list[Shipped]:
@@ -60,11 +60,11 @@ def named(name: str) -> list[Shipped]:
 
     Raises JaxrlError, with the nearest names.
     """
-    matches = [one for one in shipped() if name in (one.name, one.short)]
+    matches = [config for config in shipped() if name in (config.name, config.short)]
     if not matches:
-        theirs = name.startswith(MLAGENTS)
+        full = name.startswith(MLAGENTS)
         names = [
-            one.name if theirs else one.short for one in shipped() if one.name.startswith(f"{MLAGENTS}/") == theirs
+            file.name if full else file.short for file in shipped() if file.name.startswith(f"{MLAGENTS}/") == full
         ]
         what, there_are = "no configuration of jaxrl's has that name", "`jaxrl init` lists"
         raise JaxrlError(unknown(name, name, names, what=what, there_are=there_are))
@@ -76,12 +76,12 @@ def made_for(env_path: str) -> list[Shipped]:
     wanted = _simulated(env_path)
     if wanted is None:
         return []
-    return [one for one in shipped() if one.env_path is not None and _simulated(one.env_path) == wanted]
+    return [config for config in shipped() if config.env_path is not None and _simulated(config.env_path) == wanted]
 
 
 def beside(others: list[Shipped]) -> str:
     """Return the text about the alternatives that were not taken: "; there is also ...", or nothing."""
-    return f"; there is also {', '.join(one.name for one in others)}" if others else ""
+    return f"; there is also {', '.join(config.name for config in others)}" if others else ""
 
 
 def _simulated(env_path: str) -> tuple[Kind, str | None] | None:

@@ -267,5 +267,5 @@ def _seed_in(path: Path) -> int | None:
     try:
         seed = read_yaml(path)["env_settings"]["seed"]
     except (SettingsError, KeyError, TypeError):
-        return None  # `RunFolder.check` says what is wrong with a folder
+        return None  # `RunFolder.check` reports the fault of a folder
     return seed if isinstance(seed, int) and 0 <= seed <= LARGEST_SEED else None

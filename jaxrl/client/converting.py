@@ -115,10 +115,10 @@ def _read(source: str, demo_actions: str) -> tuple[Kind, Iterator[Episode]]:
 
 def _to_npz(path: Path, kind: Kind, found: Iterator[Episode]) -> None:
     states, decisions, ends = Columns(passing_place()), Columns(passing_place()), Columns(passing_place())
-    for one in found:
-        states.add(one.obs)
-        decisions.add([*one.action, one.reward, one.group_reward])
-        ends.add([np.array([len(one.reward)]), np.array([one.terminated]), np.array([one.truncated])])
+    for episode in found:
+        states.add(episode.obs)
+        decisions.add([*episode.action, episode.reward, episode.group_reward])
+        ends.add([np.array([len(episode.reward)]), np.array([episode.terminated]), np.array([episode.truncated])])
     columns: dict[str, Any] = {f"observation_{i}": x for i, x in enumerate(states.close())}
     columns |= dict(zip(_DECISIONS, decisions.close(), strict=True)) | dict(zip(_EPISODES, ends.close(), strict=True))
     document = json.dumps({"behavior": kind.behavior, "spec": spec_to_json(kind.spec)})
@@ -194,7 +194,7 @@ def _to_minari(name: str, kind: Kind, found: Iterator[Episode]) -> None:
             with warnings.catch_warnings():  # of a missing author, environment, ...: demonstrations have none
                 warnings.simplefilter("ignore", UserWarning)
                 dataset = minari.create_dataset_from_buffers(name, buffer=buffers, **described)
-        assert dataset is not None  # what is read holds an episode
+        assert dataset is not None  # there is at least one episode
         notes = json.dumps({"behavior": kind.behavior, "spec": spec_to_json(kind.spec)})
         dataset.storage.update_metadata({"jaxrl": notes})
     except (OSError, ValueError, TypeError) as error:
@@ -211,9 +211,9 @@ def _spaces(spec: BehaviorSpec) -> BehaviorSpaces:
 
 def _in_parts(found: Iterable[Episode]) -> Iterator[list[Episode]]:
     part: list[Episode] = []
-    for one in found:
-        part.append(one)
-        if sum(x.nbytes for one in part for x in one.obs) > _TOGETHER:
+    for episode in found:
+        part.append(episode)
+        if sum(x.nbytes for item in part for x in item.obs) > _TOGETHER:
             yield part
             part = []
     if part:

@@ -116,16 +116,16 @@ class _Recording:
         if name not in names:
             got = "none is named" if name is None else f"{name} is none of them"
             raise JaxrlError(f"the environment has the behaviors {', '.join(names)}, and {got}: say which to record")
-        kept: list[list[float]] = []
+        rewards: list[list[float]] = []
         ids = [id_ for id_ in self._specs if behavior_name(id_) == name]
 
         def pairs() -> Iterator[Pair]:
             for episode in self._played(name, FairShare[int](episodes)):
-                kept.append([pair.reward + pair.group_reward for pair in episode[1:]])
+                rewards.append([pair.reward + pair.group_reward for pair in episode[1:]])
                 yield from episode
 
         write(out, name, self._specs[ids[0]], pairs())
-        return Recorded(name, self._players.origins[ids[0]], [sum(x) for x in kept], [len(x) for x in kept])
+        return Recorded(name, self._players.origins[ids[0]], [sum(x) for x in rewards], [len(x) for x in rewards])
 
     def _meet(self, message: EnvMessage) -> EnvMessage:
         """Make players for the behaviors of the message and return it. Raises as `Players.meet`."""

@@ -176,10 +176,10 @@ def _random_actions(spec: BehaviorSpec, deciding: Any, random: np.random.Generat
 def _other_order(first: EnvMessage, second: EnvMessage) -> str:
     """Say that the same agents have come in another order, or nothing."""
     for area, infos in first.infos.items():
-        one, other = (infos.get(ORDER) or [], second.infos.get(area, {}).get(ORDER) or [])
-        if one != other and sorted(one) == sorted(other):
+        ids, other = (infos.get(ORDER) or [], second.infos.get(area, {}).get(ORDER) or [])
+        if ids != other and sorted(ids) == sorted(other):
             return (
-                f"agents come in another order in another process ({', '.join(one)} and {', '.join(other)}): keep them "
+                f"agents come in another order in another process ({', '.join(ids)} and {', '.join(other)}): keep them "
                 "in a list or dictionary, not in a set, or a run does not repeat"
             )
     return ""

@@ -94,9 +94,9 @@ def _check(files: Sequence[Path], number: int | None, demo_actions: str) -> None
 
 
 def _numbered(files: Sequence[Path], demo_actions: str) -> Iterator[tuple[int, Path, Episode]]:
-    every = ((file, one) for file in files for one in episodes([file], demo_actions))
-    for number, (file, one) in enumerate(every, 1):
-        yield number, file, one
+    every = ((file, episode) for file in files for episode in episodes([file], demo_actions))
+    for number, (file, episode) in enumerate(every, 1):
+        yield number, file, episode
 
 
 def _chosen(files: Sequence[Path], number: int, demo_actions: str) -> tuple[int, Path, Episode]:

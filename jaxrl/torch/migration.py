@@ -58,7 +58,7 @@ class Source(NamedTuple):
     path: Path  # of its .pt
     read: TorchCheckpoint
     spec: BehaviorSpec
-    model: Path | None  # the ONNX file of the same step, to compare with
+    model: Path | None  # the ONNX file of that step, to compare with
 
 
 class Imported(NamedTuple):
@@ -284,5 +284,5 @@ def agreement(
 
 def _answers(session: onnxruntime.InferenceSession, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     names = [node.name for node in session.get_outputs() if node.name in _COMPARED]
-    given = {node.name: feed[node.name].astype(DTYPES[node.type]) for node in session.get_inputs()}
-    return {name: np.asarray(x, np.float64) for name, x in run(session, names, given).items()} if names else {}
+    inputs = {node.name: feed[node.name].astype(DTYPES[node.type]) for node in session.get_inputs()}
+    return {name: np.asarray(x, np.float64) for name, x in run(session, names, inputs).items()} if names else {}

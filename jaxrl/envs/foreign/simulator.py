@@ -92,7 +92,7 @@ def make_environment(
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     from jaxrl.envs.foreign.environment import ForeignEnvironment
 
-    of = f" of {package} {metadata.version(package.lower())}" if package else ""
+    version = f" of {package} {metadata.version(package.lower())}" if package else ""
 
     def make_area(area: int) -> Area:
         place = {} if workers is None else {"place": Place(worker, area, workers)}
@@ -107,5 +107,5 @@ def make_environment(
         team_reward=team_reward,
         timeout=timeout,
         drawing=drawing,
-        about=f"{address}{of}, {areas} side by side",
+        about=f"{address}{version}, {areas} side by side",
     )

@@ -60,7 +60,7 @@ def decode_steps(behavior: str, agent_infos: Iterable[Any], spec: WireSpec) -> B
         spec: what `decode_spec` returned for this behavior.
 
     Returns:
-        Observations [N, *shape] of the sensors' dtypes, images [N, C, H, W] whatever their order in messages; rewards
+        Observations [N, *shape] of the sensors' dtypes, images [N, C, H, W] for any order in messages; rewards
         float32 [N]; ids int64 [N]; `truncated` bool [N] from `max_step_reached`; `action_mask` bool [N, M], the wire's
         mask inverted: True is allowed, and all are allowed for an agent that sent no mask.
 

@@ -19,7 +19,7 @@ class Owing:
     """Workers that owe a result: `follow` is called whenever one was asked or heard."""
 
     def __init__(self) -> None:
-        self._workers: dict[int, Supervisor] = {}  # those that owe, by number
+        self._workers: dict[int, Supervisor] = {}  # workers that owe a result, by number
         self._retiring: dict[int, Supervisor] = {}  # owing workers whose process ends
         self._handles: dict[int, WorkerHandle] = {}  # handles whose waitables are registered
         self._items: dict[int, list[int]] = {}  # numbers of the registered waitables

@@ -44,7 +44,7 @@ def connect(address: str) -> None:
     place = OF_THIS_MACHINE if address == PREFIX + OF_THIS_MACHINE else address
     try:
         ray.init(address=place, logging_level=logging.WARNING, log_to_driver=True)
-    except Exception as error:  # Ray's own, gRPC's, and OSError: whatever it is, there is no cluster to work with
+    except Exception as error:  # Ray's own, gRPC's, or OSError: in any case there is no cluster to work with
         first = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise EnvironmentFailure(
             f"{address}: no Ray cluster answers there ({first}); start one with `ray start --head`, further machines "
@@ -136,7 +136,7 @@ class RayHandle:
         future.add_done_callback(self._wake)
 
     def _wake(self, _future: Any) -> None:
-        with contextlib.suppress(OSError):  # full: it rings already; closed: nobody listens
+        with contextlib.suppress(OSError):  # full: it rings already; closed: there is no listener
             self._ring.send(b"!")
 
 

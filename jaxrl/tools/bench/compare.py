@@ -137,7 +137,7 @@ def _differences(first: Line, second: Line) -> list[str]:
     pairs = [
         ("machines", first.machine.cpu, second.machine.cpu),
         ("numbers of cores", first.machine.cores, second.machine.cores),
-        ("devices", *(f"{one.machine.accelerator.count} x {one.machine.accelerator.kind}" for one in (first, second))),
+        ("devices", *(f"{x.machine.accelerator.count} x {x.machine.accelerator.kind}" for x in (first, second))),
         ("versions of jax", first.versions.get("jax_version"), second.versions.get("jax_version")),
         ("versions of Python", first.versions.get("python_version"), second.versions.get("python_version")),
     ]

@@ -87,7 +87,7 @@ def _accelerator(variables: Mapping[str, str]) -> Accelerator:
 
 
 def _output(command: list[str], folder: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=True
     )
-    return done.stdout.strip()
+    return process.stdout.strip()

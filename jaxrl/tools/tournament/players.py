@@ -184,14 +184,14 @@ class Entry:
         return self._acts.setdefault(repr((part.name, RANDOM)), untrained_actions(part.spec.action))
 
     def _scripted(self, part: Sizes, word: Word, found: Any) -> Role:
-        of = found.get(part.name) if isinstance(found, Mapping) else found
-        if not callable(of):
+        function = found.get(part.name) if isinstance(found, Mapping) else found
+        if not callable(function):
             what = f"has nobody who plays {part.name}" if isinstance(found, Mapping) else f"is {found!r:.60}"
             raise JaxrlError(
                 f"{word.text}: {what}, expected a function of the observations, or a mapping of such by behavior "
                 f"({', '.join(part.name for part in self._parts)})"
             )
-        act = self._acts.setdefault(repr((part.name, word.text)), scripted_actions(part, of))
+        act = self._acts.setdefault(repr((part.name, word.text)), scripted_actions(part, function))
         return Role(act, None, ())
 
 
@@ -204,10 +204,10 @@ def scripted_actions(part: Sizes, function: Callable[..., Any]) -> Act:
     branches = len(action.discrete_branches)
 
     def act(policy: None, memory: Any, moment: Moment, key: Any) -> tuple[TeamActions, Any]:
-        given = function(*moment.view.obs)
+        actions = function(*moment.view.obs)
         members = moment.view.alive.shape
         both = action.continuous_size > 0 and branches > 0
-        continuous, discrete = given if both else (given, given)
+        continuous, discrete = actions if both else (actions, actions)
         sent = TeamActions(
             jnp.asarray(continuous, jnp.float32) if action.continuous_size else jnp.zeros((*members, 0)),
             jnp.asarray(discrete, jnp.int32) if branches else jnp.zeros((*members, 0), jnp.int32),

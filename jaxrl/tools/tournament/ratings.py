@@ -52,4 +52,4 @@ def _in_order(model: Any, players: int, games: Sequence[Any], order: Iterable[in
     for number in order:
         first, second, ranks = games[number]
         (rated[first],), (rated[second],) = model.rate([[rated[first]], [rated[second]]], ranks=ranks)
-    return [(one.mu, one.sigma) for one in rated]
+    return [(rating.mu, rating.sigma) for rating in rated]

@@ -145,7 +145,7 @@ def watch(
 def _watch_game(
     env: JaxEnv | JaxScene, roles: Mapping[str, Role], out: Path, seed: int, episodes: int, steps: int
 ) -> WatchSummary:
-    trained = [one for role in roles.values() for one in role.trained]
+    trained = [player for role in roles.values() for player in role.trained]
     parameters = parameters_for(trained[0], env) if trained else dict(env.parameters)
     game = play(env, roles, jax.random.key(seed), parameters, steps=steps)
     length = _length(game.over, episodes)
@@ -156,7 +156,7 @@ def _watch_game(
     write_film(out, frames, frame_seconds=seconds, longest=_LONGEST_WIDE if width > 2 * height else _LONGEST)
     ends = np.flatnonzero(game.over[:length]) + 1
     parts = np.split(rewards, ends[ends < length])
-    origins = (" against ".join(one.origin for one in role.trained) for role in roles.values() if role.trained)
+    origins = (" against ".join(player.origin for player in role.trained) for role in roles.values() if role.trained)
     return WatchSummary(
         behavior=", ".join(part.name for part in parts_of(env)),
         policy=", ".join(origins) or "random actions",
@@ -286,16 +286,16 @@ def _play(
         for name, act_key in zip(names, act_keys, strict=True):
             sent = acts[name](policies[name], memories[name], moments[name], act_key)
             actions[name], after_memories[name] = sent
-        after, result = scene.step(step_key, state, actions)
-        came = result.behaviors
-        views = {name: done.view for name, done in came.items()}
-        going, views = jax.lax.cond(result.over, partial(begin, reset_key), lambda: (after, views))
+        new_state, result = scene.step(step_key, state, actions)
+        outcomes = result.behaviors
+        views = {name: outcome.view for name, outcome in outcomes.items()}
+        going, views = jax.lax.cond(result.over, partial(begin, reset_key), lambda: (new_state, views))
         following = {}
-        for name, done in came.items():
-            ended = done.terminated | done.truncated | result.over
-            following[name] = next_moment(moments[name], views[name], ended, done.reward, done.group_reward)
-        own, group = ({name: done[field] for name, done in came.items()} for field in (1, 2))
-        return (going, following, after_memories), (state, after, own, group, result.over)
+        for name, outcome in outcomes.items():
+            ended = outcome.terminated | outcome.truncated | result.over
+            following[name] = next_moment(moments[name], views[name], ended, outcome.reward, outcome.group_reward)
+        rewards, group = ({name: outcome[field] for name, outcome in outcomes.items()} for field in (1, 2))
+        return (going, following, after_memories), (state, new_state, rewards, group, result.over)
 
     state, views = begin(reset_key)
     first = {name: first_moment(view) for name, view in views.items()}
@@ -313,7 +313,7 @@ def team_rewards(env: JaxEnv | JaxScene, game: Game) -> np.ndarray:
 def _team_rewards(part: Sizes, game: Game) -> np.ndarray:
     shape = (*game.over.shape, part.teams, part.members)
     group, own = game.group_reward[part.name].reshape(shape), game.reward[part.name].reshape(shape)
-    received = np.where(group.max(-1) > -group.min(-1), group.max(-1), group.min(-1))  # by those who lived to get it
+    received = np.where(group.max(-1) > -group.min(-1), group.max(-1), group.min(-1))  # of living members
     return received + own.sum(-1)
 
 
@@ -328,15 +328,15 @@ def frames_of(env: JaxEnv | JaxScene, game: Game, rewards: np.ndarray, episodes:
     assert env.draw is not None
     tell = env.tell or (lambda state, over: "")
     frames: list[Frame] = []
-    episode, clock, total, told = 0, 0, np.zeros(rewards.shape[1]), ""
+    episode, clock, total, text = 0, 0, np.zeros(rewards.shape[1]), ""
     for time, reward in enumerate(rewards):
         if clock == 0:
             episode, total, before = episode + 1, np.zeros(rewards.shape[1]), _at(game.before, time)
-            title, told = _title(episode, episodes), tell(before, False)
-            frames.append(Frame(env.draw(before), caption(title, 0, total, told), news=bool(told)))
-        clock, total, over, after = clock + 1, total + reward, bool(game.over[time]), _at(game.after, time)
-        told, known = tell(after, over), told
-        frames.append(Frame(env.draw(after), caption(title, clock, total, told), ends=over, news=told != known))
+            title, text = _title(episode, episodes), tell(before, False)
+            frames.append(Frame(env.draw(before), caption(title, 0, total, text), news=bool(text)))
+        clock, total, over, state = clock + 1, total + reward, bool(game.over[time]), _at(game.after, time)
+        text, known = tell(state, over), text
+        frames.append(Frame(env.draw(state), caption(title, clock, total, text), ends=over, news=text != known))
         clock = 0 if over else clock
     return frames
 

@@ -157,13 +157,13 @@ class FilmedArea:
     def _shoot(self, *, ends: bool) -> None:
         if self._clock % self.stride and not ends:
             return
-        given = self._area.render()
-        if given is None or isinstance(given, bool | np.bool_):
+        image = self._area.render()
+        if image is None or isinstance(image, bool | np.bool_):
             raise EnvironmentFailure(
-                f"{self._address}: its render gives {given} in place of a picture, so there is nothing to film; an "
+                f"{self._address}: its render gives {image} in place of a picture, so there is nothing to film; an "
                 "environment that can be filmed offers render_mode rgb_array"
             )
-        picture = Image.fromarray(checked_picture(given, self._address, "mend it, or watch another environment"))
+        picture = Image.fromarray(checked_picture(image, self._address, "mend it, or watch another environment"))
         picture.thumbnail((LONGEST, LONGEST), Image.Resampling.BOX)
         self.shots.append(Shot(picture, len(self.returns), self._clock, self.returns[-1], ends))
         if sum(not shot.ends for shot in self.shots) > FRAMES:
