@@ -60,7 +60,7 @@ def unity_environment(
         timeout_wait: seconds; limits the start, each answer, and the time without an agent that asks.
         env_args: appended to the player's command line.
         side_channels: objects of `mlagents_envs.side_channel`'s classes, or of your own subclasses of `SideChannel`.
-          One with the id of a channel of jaxrl (engine, parameters, statistics) takes its place.
+            One with the id of a channel of jaxrl (engine, parameters, statistics) takes its place.
         engine: `no_graphics`, `num_areas`, `width`, `height`, `quality_level`, `time_scale`, `target_frame_rate`,
             `capture_frame_rate`, `log_folder`: as `UnityHostEnv`.
 

@@ -72,7 +72,7 @@ class Communicator:
 
     Raises:
         EnvironmentFailure: the player is silent for `patience` seconds. Errors of a `poll_callback`, which is called
-          several times a second during each wait, pass through.
+            several times a second during each wait, pass through.
         PortTakenError: (a subclass) the port is in use.
         NotConnectedError: (a subclass) no player connected.
         EnvironmentClosed: (a subclass) the player announced its end, with status 400. It may fail afterwards.

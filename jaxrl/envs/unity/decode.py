@@ -35,7 +35,7 @@ def decode_spec(behavior: str, brain_parameters: Any, agent_info: Any, unmarked_
 
     Raises:
         InvalidMessage: numbers that the protocol does not know, a PNG without the axes of an image, branches that do
-          not match their count, or absurd sizes (`spec_limits`).
+            not match their count, or absurd sizes (`spec_limits`).
     """
     try:
         sensors = tuple(announced(proto, unmarked_last) for proto in agent_info.observations)

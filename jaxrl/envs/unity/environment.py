@@ -62,7 +62,7 @@ class UnityHostEnv:
 
     Raises:
         EnvironmentFailure: missing or unstartable file, start-up time-out, other protocol version; nothing is left
-          running. Subclasses: `PortTakenError`, `InvalidMessage` for invalid data.
+            running. Subclasses: `PortTakenError`, `InvalidMessage` for invalid data.
         EnvironmentClosed: (a subclass) Play was not pressed again within `editor_wait`.
     """
 
@@ -141,7 +141,7 @@ class UnityHostEnv:
 
         Raises:
             EnvironmentFailure: it died, hung, or no agent asks for a decision; or there is a seed, which a player takes
-              only at its start.
+                only at its start.
             EnvironmentClosed: (a subclass) it quit, or play mode was stopped in the Editor.
             InvalidMessage: it sent invalid data.
         """

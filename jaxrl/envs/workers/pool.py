@@ -132,7 +132,7 @@ class EnvPool:
 
         Raises:
             EnvironmentFailure: a worker failed, died or hung, and is not started again. A worker that takes no seed
-              that in place of its result.
+                reports that in place of its result.
         """
         self._expect_open()
         self._gather(still_owing=0)
@@ -202,7 +202,7 @@ class EnvPool:
 
         Raises:
             EnvironmentFailure: a worker has died, and is not started again. A worker whose environment refuses them
-              reports that in place of its next result.
+                reports that in place of its next result.
         """
         self._expect_open()
         for worker, told in zip(self._workers, self._note(parameters), strict=True):
