@@ -192,7 +192,7 @@ class Hosts:
     """
 
     def __init__(self, place: Place, settings: str) -> None:
-        """`settings`: what all have to be given alike, as text."""
+        """Gather the hosts. `settings`: text that has to be the same on all."""
         self.place = place
         self._settings = settings
         self._lines: dict[int, Line] = {}
@@ -315,7 +315,7 @@ class Hosts:
             raise HostsError(f"--hosts {self.place.address}: JAX's hosts do not find each other: {error}") from error
 
     def meet(self) -> None:
-        """The connections, where JAX has found the others, once it has its devices: host 0 tells where it listens."""
+        """Connect to host 0 after JAX has found the hosts and its devices; host 0 tells all where it listens."""
         if self.place.address != AUTO:
             return
         import jax
@@ -378,7 +378,7 @@ class Hosts:
             _thread.interrupt_main()
 
     def _end(self, text: str, whose: str | None = None) -> NoReturn:
-        """This process, at once: the program of all waits for who is not there."""
+        """End this process at once: the common program waits for a host that is gone."""
         with self._told:  # one of the threads tells
             if whose is not None:
                 self._tell("failed", text=_GONE, name=whose)
@@ -416,7 +416,7 @@ def _address_of_this_machine() -> str:
 
 
 def settings_text(version: str, settings: Mapping[str, Any]) -> str:
-    """What has to be alike on all hosts; the results are written by host 0 alone, wherever that wants them."""
+    """Return the text that has to be the same on all hosts. Only host 0 writes results, so their folder may differ."""
     options = {name: value for name, value in settings["checkpoint_settings"].items() if name != "results_dir"}
     text = json.dumps([version, {**settings, "checkpoint_settings": options}], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()

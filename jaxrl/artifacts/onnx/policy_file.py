@@ -185,7 +185,7 @@ def _with_noise_inputs(model: onnx.ModelProto, path: Path) -> tuple[list[str], l
 
 
 def _normal(node: onnx.NodeProto, noise: str) -> list[onnx.NodeProto]:
-    """The nodes in place of RandomNormalLike."""
+    """Make the nodes that replace RandomNormalLike."""
     values = {attribute.name: attribute.f for attribute in node.attribute}
     scale, mean = (f"{noise}/{name}" for name in ("scale", "mean"))
     return [
@@ -197,7 +197,7 @@ def _normal(node: onnx.NodeProto, noise: str) -> list[onnx.NodeProto]:
 
 
 def _drawn_choice(node: onnx.NodeProto, noise: str) -> list[onnx.NodeProto]:
-    """The nodes in place of Multinomial with one sample."""
+    """Make the nodes that replace Multinomial with one sample."""
     dtype = {attribute.name: attribute.i for attribute in node.attribute}.get("dtype", TensorProto.INT32)
     return [
         helper.make_node("Add", [node.input[0], noise], [f"{noise}/sum"]),
@@ -227,7 +227,7 @@ def _sensors(path: Path, shapes: dict[str, list[int | str]], version: float) -> 
 
 
 def _actions(path: Path, outputs: Outputs) -> ActionSpec:
-    """What the model says that its agents do."""
+    """Read the actions that the model gives its agents."""
     continuous, discrete = (
         [int(size) for size in outputs[name].ravel()] if (name := f"{kind}_action_output_shape") in outputs else []
         for kind in ("continuous", "discrete")
@@ -241,12 +241,12 @@ def _actions(path: Path, outputs: Outputs) -> ActionSpec:
 
 
 def _shown(each: SensorInput, obs: Sequence[np.ndarray]) -> np.ndarray:
-    """What an input shows, [N, *shape]."""
+    """Return the observation of an input, [N, *shape]."""
     parts = [np.asarray(obs[i], np.float32) / (_BRIGHTEST if obs[i].dtype == np.uint8 else 1.0) for i in each.sensors]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
 
 def _most_likely(values: np.ndarray, branches: Sequence[int]) -> np.ndarray:
-    """The place of the largest value of each branch, [N, D]."""
+    """Return the index of the largest value of each branch, [N, D]."""
     parts = np.split(values, np.cumsum(branches)[:-1], axis=-1)
     return np.stack([part.argmax(axis=-1) for part in parts], axis=-1)
