@@ -131,7 +131,7 @@ class _Play:
             self.episodes += len(steps.ended.agent_id)
             branches = self._specs[name].action.discrete_branches
             closed = {branch for mask in steps.deciding.action_mask for branch in closed_branches(branches, mask)}
-            for branch in closed if branches else ():
+            for branch in closed:
                 self.problems[f"{name}: action_mask forbids every choice of branch {branch}: leave one allowed"] = None
             both = zip(*((part.group_id, part.reward) for part in (steps.ended, steps.deciding)), strict=True)
             text = self._teams.see(name, "an algorithm for teams (poca, coma)", *map(np.concatenate, both))

@@ -69,6 +69,8 @@ def read_mask(action: spaces.Space, mask: Any) -> np.ndarray:
 
 def closed_branches(branches: tuple[int, ...], mask: np.ndarray) -> list[int]:
     """Return the numbers of branches in which a mask [M] forbids every choice."""
+    if not branches:
+        return []
     starts = np.cumsum((0, *branches[:-1]))
     return np.flatnonzero(~np.logical_or.reduceat(mask, starts)).tolist()
 
