@@ -21,9 +21,9 @@ from jaxrl.envs.interface import EnvironmentFailure
 from jaxrl.envs.unity.ports import free_port, port_problem
 from jaxrl.envs.workers.handles import EnvFactory
 from jaxrl.envs.workers.pool import EnvPool
-from jaxrl.settings import EnvironmentSettings, RunSettings
+from jaxrl.settings import EnvironmentSettings, NetworkSettings, RunSettings
 from jaxrl.training.teams import CancellingRewards
-from jaxrl.types import Action, BehaviorSpec, EnvMessage
+from jaxrl.types import Action, BehaviorSpec, EnvMessage, ObservationSpec
 
 _WORKERS = 2
 FOREIGN = (Kind.GYMNASIUM, Kind.PETTINGZOO, Kind.RLLIB)
@@ -54,12 +54,13 @@ def check_host(
     kind, name = parse_address(address)
     simulator(kind).check(name)
     logs = tempfile.mkdtemp(prefix="jaxrl-check-")
-    play = _Play(simulator(kind).reseeds)
+    play = _Play(simulator(kind).reseeds, placed=kind is Kind.RLLIB)
     try:
         written = {"env_path": address, "env_args": tuple(env_args or ()), "num_areas": areas, "seed": seed}
         options = EnvironmentSettings(num_envs=_WORKERS, base_port=_free_ports(), **written)
         if kind in FOREIGN:
-            factory: EnvFactory = inspected_factory(address, env_args, areas, options.timeout_wait)
+            placed = _WORKERS if kind is Kind.RLLIB else None
+            factory: EnvFactory = inspected_factory(address, env_args, areas, options.timeout_wait, placed)
         else:
             factory = simulator(kind).make_factory(name, RunSettings(env_settings=options), logs)
         wait = options.timeout_wait
@@ -81,9 +82,10 @@ def _free_ports() -> int:
 
 
 class _Play:
-    """Steps workers and gathers problems. `seeded`: a reset takes a seed."""
+    """Steps workers and gathers problems. `seeded`: a reset takes a seed. `placed`: copies know their worker."""
 
-    def __init__(self, seeded: bool) -> None:
+    def __init__(self, seeded: bool, placed: bool) -> None:
+        self._placed = placed
         self.problems: dict[str, None] = {}
         self.remarks: dict[str, None] = {}
         self.episodes = 0
@@ -110,6 +112,7 @@ class _Play:
 
     def at_the_end(self, steps: int, areas: int) -> Iterator[str]:
         """Yield problems that only the whole play shows."""
+        yield from self._images()
         if not self._specs and not self.problems:
             yield f"no agent has asked for a decision in {steps} steps"
         elif not self.episodes and not self.problems:
@@ -117,6 +120,17 @@ class _Play:
                 f"no episode has ended in {steps} steps of {areas * _WORKERS} copies: if none ever does, end them by a "
                 "limit (truncated), or there are no returns to show"
             )
+
+    def _images(self) -> Iterator[str]:
+        """Name images that the usual encoder does not read."""
+        for name, spec in self._specs.items():
+            for sensor in spec.observations:
+                if len(sensor.shape) == 3:
+                    from jaxrl.networks.visual import visual_problem  # which imports JAX
+
+                    text = visual_problem(sensor, NetworkSettings())
+                    if text:
+                        yield f"{name}: observation {sensor.name!r}, {_size(sensor)}, {text}"
 
     def _look(self, result: EnvMessage) -> None:
         self._specs |= result.new_specs
@@ -150,6 +164,7 @@ class _Play:
             text = (
                 f"two processes with one seed and the same actions differ after {number} steps: draw all that is "
                 "random from the seed of reset (self.np_random in Gymnasium), or a run does not repeat"
+                f"{', unless they differ by worker_index alone' if self._placed else ''}"
             )
         if text:
             self._comparing = False
@@ -200,8 +215,12 @@ def _equal(first: EnvMessage, second: EnvMessage) -> bool:
 
 
 def _words(spec: BehaviorSpec) -> str:
-    sensors = ", ".join(f"{sensor.name} {'x'.join(map(str, sensor.shape))}" for sensor in spec.observations)
+    sensors = ", ".join(f"{sensor.name} {_size(sensor)}" for sensor in spec.observations)
     branches = ", ".join(map(str, spec.action.discrete_branches))
     does = [f"{spec.action.continuous_size} continuous"] if spec.action.continuous_size else []
     does += [f"branches of {branches}"] if branches else []
     return f"sees {sensors}; does {' and '.join(does)}"
+
+
+def _size(sensor: ObservationSpec) -> str:
+    return "x".join(map(str, sensor.shape))

@@ -13,6 +13,7 @@ from jaxrl.envs.foreign.area import Area, AreaOutcome
 from jaxrl.envs.foreign.behaviors import described, identity_of
 from jaxrl.envs.foreign.lives import COMMON
 from jaxrl.envs.foreign.observations import leaves, part_at
+from jaxrl.envs.foreign.options import Place
 from jaxrl.envs.foreign.rendering import DrawingOptions
 from jaxrl.envs.foreign.simulator import make_environment, open_area
 from jaxrl.envs.workers.handles import EnvFactory
@@ -24,14 +25,16 @@ ORDER = "jaxrl_order"
 """Key of an area's infos that holds the names of all living agents, in their order, after a reset."""
 
 
-def inspected_factory(address: str, env_args: Sequence[str] | None, areas: int, timeout: float) -> EnvFactory:
-    """Return a function worker → HostEnv whose copies are inspected."""
+def inspected_factory(
+    address: str, env_args: Sequence[str] | None, areas: int, timeout: float, workers: int | None = None
+) -> EnvFactory:
+    """Return a function worker → HostEnv whose copies are inspected, and told their place among `workers`."""
     opened = partial(_open, address, tuple(env_args or ()))
-    return partial(make_environment, opened, address, areas=areas, seed=0, timeout=timeout)
+    return partial(make_environment, opened, address, areas=areas, seed=0, timeout=timeout, workers=workers)
 
 
-def _open(address: str, env_args: Sequence[str], drawing: DrawingOptions) -> Area:
-    return InspectedArea(open_area(address, env_args, drawing))
+def _open(address: str, env_args: Sequence[str], drawing: DrawingOptions, **place: Place) -> Area:
+    return InspectedArea(open_area(address, env_args, drawing, **place))
 
 
 class InspectedArea:
@@ -42,6 +45,7 @@ class InspectedArea:
         self.spaces, self.behavior, self.side = area.spaces, area.behavior, area.side
         self.render, self.close, self._area = area.render, area.close, area
         self._living: Collection[Any] = ()
+        self._ended: set[Any] = set()  # agents, in this episode of the copy
         self._identities: dict[Any, Identity] = {}
         self._changed: set[Any] = set()  # agents with changed spaces
         self._told: set[str] = set()
@@ -54,7 +58,7 @@ class InspectedArea:
     def reset(self, seed: int | None, options: Mapping[str, Any] | None) -> AreaOutcome:
         """Begin a new episode."""
         outcome = self._area.reset(seed, options)
-        self._living = ()
+        self._living, self._ended = (), set()
         notes = self._noted([*self._of_agents(outcome), *self._of_observations(outcome)])
         return _with(outcome, {NOTES: notes, ORDER: [str(agent) for agent in outcome.living]})
 
@@ -83,12 +87,18 @@ class InspectedArea:
                     f"the spaces of agent {agent!r} have changed from {earlier.spaces} to {identity.spaces}: it is of "
                     "another behavior from then on"
                 )
+            if agent in self._ended:
+                yield (
+                    f"agent {agent!r} has come again in the episode in which it had ended: this is another life of it. "
+                    "If none is meant, leave agents that have ended out of agents and observations"
+                )
             if announced and agent not in announced:
                 yield f"agent {agent!r} has come, but possible_agents do not name it"
         self._living = outcome.living
 
     def _of_endings(self, outcome: AreaOutcome) -> Iterator[str]:
         ended = [agent for agent in self._living if agent not in outcome.living]
+        self._ended |= set(ended)
         for agent in ended:
             if not outcome.terminated.get(agent) and not outcome.truncated.get(agent):
                 counts = "terminated" if outcome.over else "truncated"

@@ -3,6 +3,7 @@
 | space | sensor |
 |---|---|
 | Box, uint8 from 0 to 255, 2 or 3 axes | an image, uint8 [C, H, W] (one of 2 axes gets C = 1) |
+| the same with 4 axes | the images of its first axis as one, their channels one after the other |
 | any other Box | float32 [F], flattened |
 | Discrete, MultiDiscrete | one-hot, float32 [n], or all of them one after the other |
 | MultiBinary | float32 [F], flattened |
@@ -155,22 +156,23 @@ def _one_hot(sizes: np.ndarray, starts: np.ndarray) -> Encode:
 
 
 def _is_image(space: spaces.Box) -> bool:
-    whole = space.dtype == np.uint8 and len(space.shape) in (2, 3)
+    whole = space.dtype == np.uint8 and len(space.shape) in (2, 3, 4)
     return whole and bool((space.low == 0).all() and (space.high == 255).all())
 
 
 def _image(space: spaces.Box, path: Path, name: str) -> _Leaf:
-    """Return an image's leaf. The smaller of first and last axis is C: stacked frames come as [C, H, W] already."""
+    """Return an image's leaf. The smaller of first and last axis of a picture is C, as in stacked gray frames."""
     size = space.shape
-    shape = size if len(size) == 3 else (1, *size)
-    last = len(size) == 3 and size[0] >= size[2]
-    if last:
-        shape = (size[2], *size[:2])
+    frames, picture = (size[0] if len(size) == 4 else 1), (1, *size)[-3:]
+    last = len(size) > 2 and picture[0] >= picture[2]
+    channels, *sides = (picture[2], *picture[:2]) if last else picture
+    shape = (frames * channels, *sides)
 
     def encode(value: Any) -> np.ndarray:
         array = np.asarray(value)
         if array.shape != size or array.dtype != np.uint8:
             raise ValueError(f"got shape {array.shape} of {array.dtype}, expected {size} of uint8")
-        return (array.transpose(2, 0, 1) if last else array.reshape(shape)).copy()
+        array = array.reshape(frames, *picture)
+        return (array.transpose(0, 3, 1, 2) if last else array).reshape(shape).copy()
 
     return _Leaf(path, ObservationSpec(name, shape, IMAGE_PROPERTIES, dtype="uint8"), encode)

@@ -59,8 +59,10 @@ def recipe(
     )
 
 
-def open_area(address: str, env_args: Sequence[str] | None, drawing: DrawingOptions = NOTHING_DRAWN) -> Area:
-    """Make one copy of an environment by its address, in this process.
+def open_area(
+    address: str, env_args: Sequence[str] | None, drawing: DrawingOptions = NOTHING_DRAWN, **place: Place
+) -> Area:
+    """Make one copy of an environment by its address, in this process; one of RLlib's may be told its `place`.
 
     Raises ArgumentsError, UnknownEnvironmentError, or any error of the environment.
     """
@@ -68,7 +70,7 @@ def open_area(address: str, env_args: Sequence[str] | None, drawing: DrawingOpti
     module, arguments = SIMULATORS[kind], keyword_arguments(env_args)
     module.check(name)
     options, _ = take_options(arguments, one_agent=kind is Kind.GYMNASIUM)
-    return module.open_area(name, arguments, drawing, options)
+    return module.open_area(name, arguments, drawing, options, **place)
 
 
 def make_environment(
@@ -86,6 +88,8 @@ def make_environment(
 ) -> HostEnv:
     """Build one worker's environment; runs inside the worker. `workers`: number in the run, if `open_area` takes it.
 
+    The environment of the evaluation, whose number follows theirs, is told the place of the first one.
+
     Raises:
         EnvironmentFailure: it cannot be made, or jaxrl cannot read its spaces.
     """
@@ -95,7 +99,7 @@ def make_environment(
     version = f" of {package} {metadata.version(package.lower())}" if package else ""
 
     def make_area(area: int) -> Area:
-        place = {} if workers is None else {"place": Place(worker, area, workers)}
+        place = {} if workers is None else {"place": Place(worker % workers, area, workers)}
         return open_area(drawing if worker == area == 0 else NOTHING_DRAWN, **place)
 
     return ForeignEnvironment(

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -23,8 +22,8 @@ from jaxrl.envs.foreign.observations import leaves, part_at
 from tests.envs.foreign.odd_masks import MASKS
 
 MODULE = __name__
-NOTES: dict[int, list[tuple[Any, float]]] = defaultdict(list)
-"""Agent and return of each life that has ended, by number of the game, in the order in which they were made."""
+NOTES: list[tuple[int, Any, float]] = []
+"""Number of the game, agent and return of each life that has ended. Games are numbered as they are made."""
 NUMBERS = itertools.count()
 SEEN = spaces.Box(0, 1, (2,))
 LEVER = spaces.Discrete(3)
@@ -67,8 +66,28 @@ class Case(NamedTuple):
         return tuple(dict.fromkeys(span.agent for span in self.spans))
 
     @property
+    def shares(self) -> bool:
+        """Whether rewards are those of a team."""
+        return "team_reward=true" in self.arguments
+
+    @property
     def length(self) -> int:
         return max(span.end for span in self.spans)
+
+    def paid(self, agent: Any) -> float:
+        """What an agent that lives once is paid while it is there, beside what its actions earn."""
+        return sum(
+            amounts.get(agent, 0.0)
+            for step, amounts in self.pays.items()
+            for span in self.spans
+            if span.agent == agent and span.born < step <= span.end
+        )
+
+    @property
+    def continuous(self) -> bool:
+        """Whether some actions are numbers."""
+        by_agent = self.action.values() if isinstance(self.action, dict) else [self.action]
+        return any(isinstance(part, spaces.Box) for space in by_agent for _, part in leaves(space))
 
     def behavior(self, agent: Any) -> str:
         return "Odd-v0" if self.kind == "gymnasium" else self.behaviors.get(agent, unnumbered(agent))
@@ -162,7 +181,7 @@ class Game:
 
     def _go(self, agent: Any) -> None:
         self.living.remove(agent)
-        NOTES[self.number].append((agent, self.returns.pop(agent)))
+        NOTES.append((self.number, agent, self.returns.pop(agent)))
 
     def _come(self) -> None:
         new = [span.agent for span in self.case.spans if span.born == self.clock and not self.over]
@@ -218,7 +237,7 @@ SPOILED: dict[str, Callable[[Any], Any]] = {
     "shape": lambda obs: np.concatenate([obs, obs]),
     "above": lambda obs: obs + 99,
     "none": nothing,
-    "missing": lambda obs: {key: part for key, part in list(obs.items())[1:]},
+    "missing": lambda obs: dict(list(obs.items())[1:]),
 }
 """What is wrong with the observations after the second step."""
 ALTERED: dict[str, Callable[[Any], Any]] = {
@@ -254,15 +273,14 @@ def choices(space: spaces.Space, action: Any) -> list[int]:
 
 
 def score(space: spaces.Space, action: Any) -> float:
-    """Mean over the numbers of an action of 1 for the best one: the last choice, three quarters of a range."""
+    """Mean over the numbers of an action of 1 for the best one: the last choice, the upper bound."""
     sizes = branches(space)
     scores = [float(choice == size - 1) for choice, size in zip(choices(space, action), sizes, strict=True)]
     for path, part in leaves(space):
         if isinstance(part, spaces.Box):
             low, high = (np.where(np.isfinite(x), x, y).astype(float) for x, y in ((part.low, -3.0), (part.high, 3.0)))
             width = np.where(high > low, high - low, 1.0)
-            best = low + 0.75 * width * (high > low)
-            scores += np.ravel(1 - np.abs(np.asarray(part_at(action, path), float) - best) / width).tolist()
+            scores += np.ravel(1 - (high - np.asarray(part_at(action, path), float)) / width).tolist()
     return float(np.mean(scores))
 
 
@@ -348,8 +366,8 @@ class env(AECEnv):  # noqa: N801, PettingZoo's name
     def reset(self, seed: int | None = None, options: Any = None) -> None:
         moment = self.game.reset(seed)
         self.agents, self.seen, self.infos = list(self.game.living), moment.obs, moment.infos
-        self.rewards, self._cumulative_rewards = ({agent: 0.0 for agent in self.agents} for _ in range(2))
-        self.terminations, self.truncations = ({agent: False for agent in self.agents} for _ in range(2))
+        self.rewards, self._cumulative_rewards = (dict.fromkeys(self.agents, 0.0) for _ in range(2))
+        self.terminations, self.truncations = (dict.fromkeys(self.agents, False) for _ in range(2))
         self.sent: dict[Any, Any] = {}
         self.agent_selection = self.game.acting[0]
 
@@ -383,6 +401,8 @@ class Spaceless:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.game = Game(config["case"])
+        self.worker = getattr(config, "worker_index", 1)
+        self.shard = range(getattr(config, "num_workers", 1))[self.worker - 1]
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         moment = self.game.reset(seed)
@@ -393,6 +413,8 @@ class Spaceless:
 
     def step(self, actions: dict[Any, Any]) -> Any:
         moment, case, over = self.game.step(actions), self.game.case, self.game.over
+        if case.odd == "second worker" and self.worker == 2:
+            raise RuntimeError("no fuel for worker 2")
         by_all = {span.agent for span in case.spans if span.how == "all"}
         flags = [{a: f for a, f in of.items() if f and a not in by_all} for of in (moment.terminated, moment.truncated)]
         cut = over and case.odd == "cut"
@@ -491,6 +513,13 @@ CASES: dict[str, Case] = {
         check="sensor 'a': there is no part 'a'",
         problem=True,
     ),
+    "image that is too small": Case(
+        "gymnasium",
+        box(0, 255, (7, 7, 3), np.uint8),
+        odd="small",
+        check="3x7x7, is too small for network_settings.vis_encode_type",
+    ),
+    "image of several pictures": Case("gymnasium", box(0, 255, (2, 20, 20, 1), np.uint8)),
     # Gymnasium: what is done, masks, endings
     "half a bound": Case("gymnasium", action=box(5, np.inf, (1,)), check="has no upper bound", problem=True),
     "no bound and a scale": Case("gymnasium", action=box(-np.inf, np.inf, (2,)), arguments=("action_scale=3",)),
@@ -528,6 +557,14 @@ CASES: dict[str, Case] = {
     "other bounds, shuffled by episode": Case(
         "parallel_env", action=BOUNDS, spans=together(*TWO), order="episode", **OTHERS
     ),
+    "each alone": Case("parallel_env", spans=together(*TWO), arguments=("teams=false",)),
+    "paid as a team": Case(
+        "parallel_env", spans=together(*TWO), arguments=("team_reward=true",), trainer="poca", mask="beside, floats"
+    ),
+    "comes again": Case(
+        "parallel_env", spans=(Span("walker_0", 0, 2), *LATE[1:2], Span("walker_0", 3, 5)), check="has come again in"
+    ),
+    "names that are numbers and texts": Case("parallel_env", spans=together(3, "a b", ("c", 1)), order="episode"),
     "shuffled by no seed": Case(
         "parallel_env", action=BOUNDS, spans=together(*TWO), order="worker", check="come in another order", **OTHERS
     ),
@@ -575,8 +612,13 @@ CASES: dict[str, Case] = {
     "cut for all": Case("rllib", spans=together(0, 1, how="all"), odd="cut"),
     "by flags": Case("rllib", spans=ONE_BY_ONE, odd="only terminated"),
     "empty moments": Case(
-        "rllib", spans=(Span("walker_0", 0, 2), Span("walker_1", 4, 6), Span("walker_0", 7, 9, "truncated"))
+        "rllib", spans=(Span("walker_0", 0, 2), Span("walker_1", 4, 6), Span("walker_2", 7, 9, "truncated"))
     ),
+    "comes again to rllib": Case(
+        "rllib", spans=(Span("walker_0", 0, 2), Span("walker_0", 4, 6)), check="'walker_0' has come again in"
+    ),
+    "a shard for each worker": Case("rllib", spans=together(*TWO, how="all"), odd="shards"),
+    "fails in the second worker": Case("rllib", odd="second worker", check="no fuel for worker 2", problem=True),
     "nobody at the beginning": Case("rllib", spans=(Span("walker_0", 1, 3), Span("walker_1", 2, 4, "all"))),
     "dead and not shown": Case("rllib", spans=ONE_BY_ONE, pays={2: {"walker_0": 3.0}}, odd="dead unseen"),
     "turns of rllib": Case("rllib", spans=together(*THREE, end=7, how="all"), turns="random"),

@@ -51,6 +51,8 @@ def test_spaces_that_are_vectors(space, observation, expected):
         ((6, 8, 3), (2, 0, 1), (3, 6, 8)),
         ((6, 8), (0, 1), (1, 6, 8)),
         ((4, 6, 8), (0, 1, 2), (4, 6, 8)),  # stacked frames
+        ((2, 6, 8, 3), (0, 3, 1, 2), (6, 6, 8)),  # of colours
+        ((2, 3, 6, 8), (0, 1, 2, 3), (6, 6, 8)),
     ],
 )
 def test_images_stay_bytes_and_begin_with_their_channels(shape, order, expected):
