@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import gymnasium
 import jax
 import numpy as np
 from gymnasium.spaces import Space
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
+from jaxrl.envs.address import Kind, parse_address
 from jaxrl.envs.foreign.actions import bounded
 from jaxrl.envs.foreign.area import Area
 from jaxrl.envs.foreign.arguments import keyword_arguments
@@ -19,7 +21,7 @@ from jaxrl.envs.foreign.options import IN_TEAMS, AreaOptions, take_options
 from jaxrl.envs.foreign.simulator import open_area
 from jaxrl.envs.gymnasium.area import GymnasiumArea
 from jaxrl.envs.rllib.area import MultiAgentArea
-from jaxrl.training.player import names_of_run, settings_of_run
+from jaxrl.training.player import address_of_run, names_of_run, settings_of_run
 from jaxrl.types import PolicyError
 
 if TYPE_CHECKING:
@@ -129,7 +131,11 @@ def kind_for(run: Path, env: Any, behavior: str | None) -> tuple[str | None, Age
         scale, action = _options(run).action_scale, env.single_action_space
         kind = AgentKind("agent", env.single_observation_space, action if scale is None else bounded(action, scale))
         return behavior, kind, _batch(env)
-    area = open_area(env, settings_of_run(run)[0]) if isinstance(env, str) else area_of(env, _options(run))
+    if isinstance(env, str):
+        area = open_area(env, settings_of_run(run)[0])
+    else:
+        of_rllib = parse_address(address_of_run(run)).kind is Kind.RLLIB
+        area = area_of(env, _options(run), of_rllib=of_rllib)
     try:
         named = area.announced or getattr(env, "agents", ())  # after a reset of an environment of PettingZoo's
         agents = [described(area, agent) for agent in named]
@@ -145,19 +151,24 @@ def kind_for(run: Path, env: Any, behavior: str | None) -> tuple[str | None, Age
         (behavior,) = kinds
     if behavior not in kinds:
         got = "none is named" if behavior is None else f"{behavior} is none of them"
-        known = ", ".join(kinds) or "none, as it has no possible_agents and is not reset"
+        known = ", ".join(kinds) or "none that it tells: give it possible_agents"
         raise PolicyError(f"env: the environment has the behaviors {known}, and {got}: say which with `behavior`")
     return behavior, AgentKind(*kinds[behavior][:3]), None
 
 
-def area_of(env: Any, options: AreaOptions = IN_TEAMS) -> Area:
-    """Return a user's environment as an area. Raises PolicyError for other objects."""
-    if any(kind.__name__ == "MultiAgentEnv" for kind in type(env).__mro__) or hasattr(env, "observation_spaces"):
-        return MultiAgentArea(env, options)
-    if callable(getattr(env, "action_space", None)):
+def area_of(env: Any, options: AreaOptions = IN_TEAMS, *, of_rllib: bool = False) -> Area:
+    """Return a user's environment as an area. Raises PolicyError for other objects.
+
+    An RLlib environment without RLlib's base class is known by its methods, or by the address of the run.
+    """
+    derived = any(kind.__name__ == "MultiAgentEnv" for kind in type(env).__mro__)
+    if not derived and callable(getattr(env, "action_space", None)):
         from jaxrl.envs.pettingzoo.area import PettingZooArea
 
         return PettingZooArea(env, options)
+    named = any(hasattr(env, name) for name in ("observation_spaces", "get_observation_space"))
+    if derived or named or (of_rllib and not isinstance(env, gymnasium.Env)):
+        return MultiAgentArea(env, options)
     if isinstance(getattr(env, "action_space", None), Space):
         return GymnasiumArea(env, "agent", options)
     raise PolicyError(

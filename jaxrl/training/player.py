@@ -36,6 +36,14 @@ def settings_of_run(run: Path | None) -> tuple[tuple[str, ...], dict[str, Parame
     return settings.env_settings.env_args or (), parameters
 
 
+def address_of_run(run: Path) -> str | None:
+    """Return the address of the environment that a run was trained in, if it is written there."""
+    configuration = RunFolder(run.parent, run.name).configuration
+    if not configuration.is_file():
+        return None
+    return load_run_settings(configuration, {}, HYPERPARAMETER_TYPES, of_folder=True).env_settings.env_path
+
+
 def names_of_run(run: Path | None) -> BehaviorNames:
     """Return what the behaviors of a run are called, for the environment that it is played in."""
     return BehaviorNames({} if run is None else identities(RunFolder(run.parent, run.name).status))

@@ -31,9 +31,16 @@ class MultiAgentArea(WrappedArea):
 
     @property
     def announced(self) -> tuple[Any, ...]:
-        """The environment's `possible_agents`, and the agents in its mappings of spaces."""
-        listed = (getattr(self._env, f"{what}_spaces", None) for what in ("observation", "action"))
-        return tuple(dict.fromkeys((*super().announced, *(a for x in listed if isinstance(x, Mapping) for a in x))))
+        """The environment's `possible_agents`, those of `get_agent_ids()`, and those that its spaces are listed for."""
+        ids = getattr(self._env, "get_agent_ids", tuple)()
+        listed = [getattr(self._env, f"{what}_spaces", None) for what in ("observation", "action")]
+        parts = [
+            getattr(getattr(self._env, f"{what}_space", None), "spaces", None) for what in ("observation", "action")
+        ]
+        if all(isinstance(of, Mapping) for of in parts) and parts[0].keys() == parts[1].keys():  # by agent
+            listed += parts
+        agents = (agent for by_agent in listed if isinstance(by_agent, Mapping) for agent in by_agent)
+        return tuple(dict.fromkeys((*super().announced, *ids, *agents)))
 
     def spaces(self, agent: Any) -> tuple[spaces.Space, spaces.Space]:
         """Return the spaces of observations and actions. Raises ValueError where the environment has none."""

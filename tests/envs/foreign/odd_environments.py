@@ -23,7 +23,7 @@ from tests.envs.foreign.odd_masks import MASKS
 
 MODULE = __name__
 NOTES: list[tuple[int, Any, float]] = []
-"""Number of the game, agent and return of each life that has ended. Games are numbered as they are made."""
+"""Number of the game, agent and return of each life that has ended and acted. Games are numbered as they are made."""
 NUMBERS = itertools.count()
 SEEN = spaces.Box(0, 1, (2,))
 LEVER = spaces.Discrete(3)
@@ -121,6 +121,7 @@ class Game:
         self.living: list[Any] = []
         self.acting: list[Any] = []
         self.returns: dict[Any, float] = {}
+        self.acted: set[Any] = set()
         self.masks: dict[Any, list[np.ndarray]] = {}
         self._spaces = {agent: self._own_spaces(agent) for agent in self.case.agents}
 
@@ -143,7 +144,7 @@ class Game:
         if seed is not None and self.case.odd != "unseeded":
             self.random = np.random.default_rng(seed)
         self.clock, self.episode = 0, self.episode + 1
-        self.living, self.returns = [], {}
+        self.living, self.returns, self.acted = [], {}, set()
         self._come()
         return self._moment({}, {}, {})
 
@@ -151,6 +152,7 @@ class Game:
         """Pay, then end and begin lives. Raises AssertionError for an action that nobody may take."""
         assert list(actions) == self.acting or set(actions) == set(self.acting), (list(actions), self.acting)
         self.clock += 1
+        self.acted |= set(actions)
         rewards = {agent: self._earned(agent, action) for agent, action in actions.items()}
         if self.case.odd == "zero sum":
             rewards = {agent: (-1.0) ** i for i, agent in enumerate(actions)}
@@ -181,7 +183,10 @@ class Game:
 
     def _go(self, agent: Any) -> None:
         self.living.remove(agent)
-        NOTES.append((self.number, agent, self.returns.pop(agent)))
+        earned = self.returns.pop(agent)
+        if agent in self.acted:
+            NOTES.append((self.number, agent, earned))
+            self.acted.remove(agent)
 
     def _come(self) -> None:
         new = [span.agent for span in self.case.spans if span.born == self.clock and not self.over]
@@ -440,6 +445,7 @@ class Shared(Spaceless):
             self.observation_space, self.action_space = self.game.spaces(agents[0])
             self.possible_agents = list(agents)
         elif told == "asked for spaces":
+            self.get_agent_ids = lambda: set(agents)
             self.get_observation_space, self.get_action_space = of[0].__getitem__, of[1].__getitem__
         elif told != "no spaces":
             self.observation_spaces, self.action_spaces = of

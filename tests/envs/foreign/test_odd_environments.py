@@ -87,7 +87,7 @@ def test_it_trains_and_evaluates_to_the_right_value(name: str, workers: int, tmp
         length = "Evaluation/Episode Length"
         assert curves[length] == pytest.approx(np.mean([life.decisions - 1 for life in mine]))
         print("RATIO", name, workers, behavior, fraction(case, mine))
-        assert case.odd == "zero sum" or fraction(case, mine) > (0.55 if case.continuous else 0.8)  # from 0.5, or less
+        assert case.odd == "zero sum" or fraction(case, mine) > (0.55 if case.continuous else 0.7)  # from 0.5, or less
 
 
 @pytest.mark.slow
@@ -107,7 +107,8 @@ def test_processes_train_to_the_same_curves(name: str, tmp_path: Path) -> None:
 
 def settings_for(folder: Path, name: str, workers: int, *, inline: bool = True) -> RunSettings:
     """A few hundred steps, with one summary and one evaluation at their end."""
-    case, steps = CASES[name], 512
+    case = CASES[name]
+    steps = 1024 if case.continuous else 512
     folder.mkdir(exist_ok=True)
     hyperparameters = {"batch_size": 32, "buffer_size": 128, "num_epoch": 3, "learning_rate": 0.01}
     if case.continuous:  # whose policies would need more steps
