@@ -11,6 +11,7 @@ from jaxrl.envs.foreign.area import AreaOutcome, WrappedArea, mappings
 from jaxrl.envs.foreign.options import IN_TEAMS, AreaOptions
 
 ALL = "__all__"
+_SPACES = ("observation", "action")
 
 
 class MultiAgentArea(WrappedArea):
@@ -33,12 +34,10 @@ class MultiAgentArea(WrappedArea):
     def announced(self) -> tuple[Any, ...]:
         """The environment's `possible_agents`, those of `get_agent_ids()`, and those that its spaces are listed for."""
         ids = getattr(self._env, "get_agent_ids", tuple)()
-        listed = [getattr(self._env, f"{what}_spaces", None) for what in ("observation", "action")]
-        parts = [
-            getattr(getattr(self._env, f"{what}_space", None), "spaces", None) for what in ("observation", "action")
-        ]
-        if all(isinstance(of, Mapping) for of in parts) and parts[0].keys() == parts[1].keys():  # by agent
-            listed += parts
+        listed = [getattr(self._env, f"{what}_spaces", None) for what in _SPACES]
+        seen, done = (getattr(getattr(self._env, f"{what}_space", None), "spaces", None) for what in _SPACES)
+        if isinstance(seen, Mapping) and isinstance(done, Mapping) and seen.keys() == done.keys():  # by agent
+            listed.append(seen)
         agents = (agent for by_agent in listed if isinstance(by_agent, Mapping) for agent in by_agent)
         return tuple(dict.fromkeys((*super().announced, *ids, *agents)))
 

@@ -28,13 +28,11 @@ EVALUATED, EVALUATED_TEAM = "Evaluation/Cumulative Reward", "Evaluation/Group Cu
 WORKING = [name for name, case in CASES.items() if not case.problem and case.odd != "grows"]
 QUICK = {
     ("tuple", 1),
-    ("image without channels", 4),
     ("mask deep in a dict", 4),
     ("other bounds, shuffled by episode", 4),
-    ("one by one", 1),
     ("paid in another turn", 4),
-    ("empty moments", 4),
-    ("cut for all", 1),
+    ("a shard for each worker", 4),
+    ("spaces on request", 1),
 }
 """Cases that are trained in every run of the tests, with so many workers."""
 
@@ -70,15 +68,16 @@ def test_it_trains_and_evaluates_to_the_right_value(name: str, workers: int, tmp
     NOTES.clear()
     case, settings = CASES[name], settings_for(tmp_path, name, workers)
     train(settings)
-    first = NOTES[0][0] if workers == 1 else min(number for number, *_ in NOTES)
+    first = min((number for number, *_ in NOTES), default=0)  # the games of the training, then that of the evaluation
     notes = [(agent, value) for number, agent, value in NOTES if number < first + workers * AREAS]
     lives = played(name, {behavior: load(tmp_path, name, behavior) for behavior in settings.behaviors})
     for behavior in settings.behaviors:
         curves = told(tmp_path, behavior)
         trained = [value for agent, value in notes if case.behavior(agent) == behavior]
-        count = int(curves["Environment/Finished Episodes"])
+        count = int(curves.get("Environment/Finished Episodes", 0))
         assert len(trained) - AREAS * workers * len(case.spans) <= count <= len(trained)
-        assert curves[TEAM if case.shares else REWARD] == pytest.approx(np.mean(trained[:count]), abs=1e-5)
+        if case.odd != "endless":
+            assert curves[TEAM if case.shares else REWARD] == pytest.approx(np.mean(trained[:count]), abs=1e-5)
         mine = [life for life in lives if case.behavior(life.agent) == behavior]
         tolerance = 1e-5 if name in REPEATS else 0.3
         assert curves[EVALUATED_TEAM if case.shares else EVALUATED] == pytest.approx(
@@ -86,7 +85,6 @@ def test_it_trains_and_evaluates_to_the_right_value(name: str, workers: int, tmp
         )
         length = "Evaluation/Episode Length"
         assert curves[length] == pytest.approx(np.mean([life.decisions - 1 for life in mine]))
-        print("RATIO", name, workers, behavior, fraction(case, mine))
         assert case.odd == "zero sum" or fraction(case, mine) > (0.55 if case.continuous else 0.7)  # from 0.5, or less
 
 
@@ -98,10 +96,8 @@ def test_processes_train_to_the_same_curves(name: str, tmp_path: Path) -> None:
     for inline in (True, False):
         settings = settings_for(tmp_path / str(inline), name, 4, inline=inline)
         train(settings)
-        read = [told(tmp_path / str(inline), behavior) for behavior in settings.behaviors]
-        curves.append(
-            [{tag: x for tag, x in one.items() if "Seconds" not in tag and "per Sec" not in tag} for one in read]
-        )
+        by_behavior = {behavior: told(tmp_path / str(inline), behavior) for behavior in settings.behaviors}
+        curves.append({(who, tag): of[tag] for who, of in by_behavior.items() for tag in of if "Sec" not in tag})
     assert curves[0] == curves[1]
 
 
