@@ -104,10 +104,10 @@ def test_processes_train_to_the_same_curves(name: str, tmp_path: Path) -> None:
 def settings_for(folder: Path, name: str, workers: int, *, inline: bool = True) -> RunSettings:
     """A few hundred steps, with one summary and one evaluation at their end."""
     case = CASES[name]
-    steps = 1024 if case.continuous else 512
+    steps = 1024 if case.continuous or case.pays else 512
     folder.mkdir(exist_ok=True)
     hyperparameters = {"batch_size": 32, "buffer_size": 128, "num_epoch": 3, "learning_rate": 0.01}
-    if case.continuous:  # whose policies would need more steps
+    if case.continuous:  # which is learned more slowly
         hyperparameters |= {"buffer_size": 64, "learning_rate": 0.03, "epsilon": 0.6}
     options = {
         "trainer_type": case.trainer,
