@@ -27,9 +27,7 @@ def make_a2c(spec, settings):
     """A2C (Mnih et al. 2016, arXiv 1602.01783) for agents with this spec."""
     parts, weight = ppo.parts_of(spec, settings), settings.hyperparameters.value_weight
 
-    def loss(params, batch, now):
-        dist = parts.actor(params["actor"], batch.obs, batch.seen.memory_of("actor"))
-        value, _ = parts.estimates(params, batch.seen, now.own)
+    def loss(dist, value, baseline, batch, now):
         log_prob = actions.log_prob(dist, batch.action, batch.action_mask, spec.action).sum(-1)
         entropy = losses.masked_mean(actions.entropy(dist, batch.action_mask, spec.action), batch.acted)
         policy_loss = -losses.masked_mean(log_prob * batch.advantage, batch.acted)

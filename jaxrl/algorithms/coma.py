@@ -43,7 +43,7 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     """Make networks, value and baselines, advantage and loss."""
     signals, capacity = tuple(settings.reward_signals), settings.hyperparameters.team_capacity
     critic = JointCritic(spec, settings.network_settings, signals, capacity)  # a place for each member
-    return parts_with(critic, spec, settings, SharedCritic(shared_init, shared_judge))
+    return parts_with(critic, spec, settings, partial(SharedCritic, shared_init, shared_judge))
 
 
 # One critic of several behaviors (`team.py`): each has encoders and a baseline network, the first the value network too

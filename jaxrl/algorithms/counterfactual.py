@@ -6,6 +6,7 @@ The advantage of member i is R − b_i, R the λ-return of V. Parts of all polic
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import chex
@@ -17,7 +18,6 @@ from jaxrl.algorithms.interface import Metrics
 from jaxrl.algorithms.parts import (
     Batch,
     Groups,
-    Judged,
     Now,
     Parts,
     Seen,
@@ -29,6 +29,7 @@ from jaxrl.algorithms.parts import (
 from jaxrl.algorithms.policy_gradient import no_obs, one_member
 from jaxrl.learning import losses
 from jaxrl.networks import actions
+from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.joint import JointCritic
 from jaxrl.networks.memory import start
 from jaxrl.networks.models import Actor, TeamCritic
@@ -43,7 +44,10 @@ NO_SIZE = np.float32(1.0)
 
 
 def parts_with(
-    critic: TeamCritic | JointCritic, spec: BehaviorSpec, settings: BehaviorSettings, shared: SharedCritic
+    critic: TeamCritic | JointCritic,
+    spec: BehaviorSpec,
+    settings: BehaviorSettings,
+    shared: Callable[..., SharedCritic],
 ) -> Parts:
     """Make networks, value and baselines, advantage and loss, with this critic of the whole team."""
     shape = settings.network_settings
@@ -63,11 +67,11 @@ def parts_with(
         chex.assert_shape(baseline, (*seen.present.shape, None))
         return of_each_member(value, seen.present), baseline
 
-    def terms(
-        params: Groups, batch: Batch, now: Now, value: jax.Array, baseline: jax.Array
+    def loss(
+        dist: ActionDistribution, value: jax.Array, baseline: jax.Array | None, batch: Batch, now: Now
     ) -> tuple[jax.Array, Metrics]:
         """Compute policy + 0.5 · (value + 0.5 · baseline) − β · entropy of a minibatch of team states [N, A, ...]."""
-        dist = applied(actor)(params["actor"], batch.obs, batch.seen.memory_of("actor"))
+        assert baseline is not None
         policy_loss, entropy, metrics = policy_terms(dist, batch, spec, now.epsilon)
         value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
         baseline_loss = losses.value_loss(baseline, batch.baseline, batch.returns, batch.acted, now.epsilon)
@@ -87,12 +91,12 @@ def parts_with(
         step=applied(actor, Actor.step),
         critic_step=critic_step,
         estimates=estimates,
-        loss=Judged(estimates, terms),
+        loss=loss,
         cooperative=True,
         team_rows=True,
         posthumous=settings.hyperparameters.posthumous_credit == "return",
         places=settings.places,
         memories={"actor": (), "critic": (2,)},
         chunk=1024,
-        shared=shared,
+        shared=shared(estimates=estimates),
     )

@@ -27,7 +27,6 @@ from jaxrl.algorithms.interface import Algorithm, Metrics, Params
 from jaxrl.algorithms.parts import (
     Batch,
     Groups,
-    Judged,
     Now,
     Parts,
     Seen,
@@ -38,6 +37,7 @@ from jaxrl.algorithms.parts import (
 )
 from jaxrl.algorithms.policy_gradient import no_obs
 from jaxrl.learning import losses
+from jaxrl.networks.actions import ActionDistribution
 from jaxrl.networks.joint import JointValue
 from jaxrl.networks.memory import of_all, start
 from jaxrl.networks.models import Actor
@@ -73,9 +73,10 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         value = applied(critic)(params["critic"], seen.obs, seen.present, seen.memory_of("critic"))
         return of_each_member(value, seen.present), None
 
-    def terms(params: Groups, batch: Batch, now: Now, value: jax.Array, _: Any) -> tuple[jax.Array, Metrics]:
+    def loss(
+        dist: ActionDistribution, value: jax.Array, _: jax.Array | None, batch: Batch, now: Now
+    ) -> tuple[jax.Array, Metrics]:
         """Compute policy + 0.5 · value − β · entropy of a minibatch of team states [N, A, ...]."""
-        dist = applied(actor)(params["actor"], batch.obs, batch.seen.memory_of("actor"))
         policy_loss, entropy, metrics = policy_terms(dist, batch, spec, now.epsilon)
         value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
         return policy_loss + 0.5 * value_loss - now.beta * entropy, metrics | {"value_loss": value_loss}
@@ -91,13 +92,13 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         step=applied(actor, Actor.step),
         critic_step=critic_step,
         estimates=estimates,
-        loss=Judged(estimates, terms),
+        loss=loss,
         cooperative=False,
         team_rows=True,
         posthumous=settings.hyperparameters.posthumous_credit == "return",
         places=settings.places,
         memories={"actor": (), "critic": ()},
-        shared=SharedCritic(shared_init, shared_judge),
+        shared=SharedCritic(shared_init, shared_judge, estimates),
     )
 
 

@@ -6,7 +6,6 @@ Functions raise AssertionError for other shapes than documented, so that nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -76,24 +75,22 @@ class Now(NamedTuple):
     key: Any = None  # a different key for each minibatch
 
 
-Loss = Callable[[Groups, Batch, Now], tuple[jax.Array, Metrics]]
-"""(parameters by group, minibatch, now) → (scalar to minimise, metrics)."""
+Forward = tuple[ActionDistribution, jax.Array, jax.Array | None]
+"""Distribution, V and b of the members of some states, [..., A, R]. b None: the baseline is V."""
+Loss = Callable[[ActionDistribution, jax.Array, jax.Array | None, Batch, Now], tuple[jax.Array, Metrics]]
+"""(distribution, V, b, minibatch, now) → (scalar to minimise, metrics)."""
 
 
-@dataclass(frozen=True)  # no tuple: JAX's tracing cache needs weak references to functions
-class Judged:
-    """A loss of a critic's estimates. A team of several behaviors replaces the estimates by those of its critic.
+class OneBody(NamedTuple):
+    """Policy and value of one body of a network, computed in one pass.
 
-    estimates: as in `Parts`.
-    terms:     (parameters by group, minibatch, now, V, b) → scalar to minimise, metrics.
+    actor, estimates: those of `Parts` that the pass stands for. If either is replaced there, it is not used.
+    forward:          (params, Seen) → `Forward`.
     """
 
-    estimates: Callable[[Groups, Seen, Any], tuple[jax.Array, jax.Array | None]]
-    terms: Callable[..., tuple[jax.Array, Metrics]]
-
-    def __call__(self, params: Groups, batch: Batch, now: Now) -> tuple[jax.Array, Metrics]:
-        """Compute the loss, as any `Loss`."""
-        return self.terms(params, batch, now, *self.estimates(params, batch.seen, now.own))
+    actor: Callable[..., ActionDistribution]
+    estimates: Callable[..., tuple[jax.Array, jax.Array | None]]
+    forward: Callable[[Groups, Seen], Forward]
 
 
 class SharedCritic(NamedTuple):
@@ -104,21 +101,23 @@ class SharedCritic(NamedTuple):
     judge:     (team, parameters by name and group, `Seen` by name, `own` of the first behavior) → V and b, each
                [..., A, R] with the members of all behaviors in order, b None if the baseline is V; and the critic's
                new memory of each member, [..., A, *], () without memory.
+    estimates: those of `Parts` that it stands for.
     """
 
     init: Callable[[Mapping[str, Any], str, jax.Array], Params]
     judge: Callable[..., tuple[jax.Array, jax.Array | None, Any]]
+    estimates: Callable[..., tuple[jax.Array, jax.Array | None]]
 
 
 class AddedLoss(NamedTuple):
     """An additional loss over the algorithm's minibatches.
 
-    loss:   as any loss; `batch.inputs[name]` is the result of `inputs`.
+    loss:   (parameters by group, minibatch, now) → scalar, metrics; `batch.inputs[name]` is the result of `inputs`.
     init:   (key) → its parameters, which are the group of its name; the key is consumed. None: it has no parameters.
     inputs: (TrainState, Rollout) → its inputs beside a `Batch`, a pytree of [T, B, A, ...].
     """
 
-    loss: Loss
+    loss: Callable[[Groups, Batch, Now], tuple[jax.Array, Metrics]]
     init: Callable[[jax.Array], Params] | None = None
     inputs: Callable[[TrainState, Rollout], Any] = lambda state, rollout: ()
 
@@ -128,7 +127,7 @@ class Parts(NamedTuple):
 
     init:        (key) → fresh parameters, and a key for the rest; the key is consumed.
     actor:       (params["actor"], obs, memory or `Sequences` or ()) → distribution.
-    step:        (params["actor"], obs, memory or ()) → distribution of one decision, new memory.
+    step:        (params["actor"], obs, memory or ()) → distribution of one decision, new memory: the actor's.
     critic_step: (params["critic"], Seen) → the critic's memory after the decision. None: it has no memory.
     estimates:   (params, Seen, own) → V and b, each [..., A, R]. b None: the baseline is V.
     loss:        the loss to minimise, with all its coefficients.
@@ -158,6 +157,7 @@ class Parts(NamedTuple):
     posthumous: bool = False  # the return of a member that ended goes on along its team, not from V alone
     places: int | None = None  # places of a team whose members have separate policies; None: they share one
     shared: SharedCritic | None = None  # None: it has no critic that other behaviors could share
+    one_body: OneBody | None = None  # None: policy and critic have networks of their own
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -177,6 +177,20 @@ def of_each_member(value: jax.Array, present: jax.Array) -> jax.Array:
         return value
     chex.assert_shape(value, (*present.shape[:-1], None))
     return jnp.broadcast_to(value[..., None, :], (*present.shape, value.shape[-1]))
+
+
+def forward(parts: Parts, params: Groups, seen: Seen, own: Any) -> Forward:
+    """Compute distribution, V and b of states [..., A, *], from the actor and the estimates of `parts`."""
+    body = parts.one_body
+    if body is not None and body.actor is parts.actor and body.estimates is parts.estimates:
+        return body.forward(params, seen)
+    dist = parts.actor(params["actor"], seen.obs, seen.memory_of("actor"))
+    return dist, *parts.estimates(params, seen, own)
+
+
+def loss_of(parts: Parts, params: Groups, batch: Batch, now: Now) -> tuple[jax.Array, Metrics]:
+    """Compute the loss of a minibatch, without added losses."""
+    return parts.loss(*forward(parts, params, batch.seen, now.own), batch, now)
 
 
 def policy_terms(

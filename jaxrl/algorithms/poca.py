@@ -28,6 +28,7 @@ Networks and loss are in `counterfactual.py`, which COMA shares; parts of all po
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -56,7 +57,7 @@ def make_poca(spec: BehaviorSpec, settings: BehaviorSettings) -> Algorithm:
 def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
     """Make networks, value and baselines, advantage and loss."""
     critic = TeamCritic(spec, settings.network_settings, tuple(settings.reward_signals))  # sees the whole team
-    return parts_with(critic, spec, settings, SharedCritic(shared_init, shared_judge))._replace(
+    return parts_with(critic, spec, settings, partial(SharedCritic, shared_init, shared_judge))._replace(
         own={MAX_TEAM: np.float32(1.0)},
         watch=lambda own, rollout: {**own, MAX_TEAM: update_max_team(own[MAX_TEAM], rollout.present)},
     )

@@ -15,11 +15,13 @@ with `shared_critic` the normaliser is updated once per observation, ML-Agents c
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 
 from jaxrl.algorithms.connected import connected
 from jaxrl.algorithms.interface import Algorithm, Metrics
-from jaxrl.algorithms.parts import Batch, Groups, Now, Parts, Seen, applied, policy_terms
+from jaxrl.algorithms.parts import Batch, Forward, Groups, Now, OneBody, Parts, Seen, applied, policy_terms
 from jaxrl.algorithms.policy_gradient import make, no_obs
 from jaxrl.learning import losses
 from jaxrl.networks.actions import ActionDistribution
@@ -51,14 +53,21 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         actor, of_critic = policy.init(actor_key, no_obs(spec), first), critic.init(critic_key, no_obs(spec), first)
         return {"actor": actor, "critic": of_critic}, key
 
-    def both(params: Groups, seen: Seen) -> tuple[ActionDistribution, jax.Array]:
-        """Compute the distribution, and V of an agent's own observation, [..., A, R]."""
-        outputs = applied(policy)(params["actor"], seen.obs, seen.memory_of("actor"))
-        return outputs if shared else (outputs, applied(critic)(params["critic"], seen.obs, seen.memory_of("critic")))
+    actor = applied(policy, SharedActorCritic.distribution if shared else None)
 
-    def loss(params: Groups, batch: Batch, now: Now) -> tuple[jax.Array, Metrics]:
+    def one_pass(params: Groups, seen: Seen) -> Forward:
+        return *applied(policy)(params["actor"], seen.obs, seen.memory_of("actor")), None
+
+    def estimates(params: Groups, seen: Seen, _: Any) -> tuple[jax.Array, None]:
+        """Compute V of an agent's own observation, [..., A, R]."""
+        if shared:
+            return one_pass(params, seen)[1], None
+        return applied(critic)(params["critic"], seen.obs, seen.memory_of("critic")), None
+
+    def loss(
+        dist: ActionDistribution, value: jax.Array, _: jax.Array | None, batch: Batch, now: Now
+    ) -> tuple[jax.Array, Metrics]:
         """Compute policy + 0.5 · value − β · entropy of a minibatch [N, A, ...], with memory [N, L, A, ...]."""
-        dist, value = both(params, batch.seen)
         policy_loss, entropy, metrics = policy_terms(dist, batch, spec, now.epsilon)
         value_loss = losses.squared_value_loss(value, batch.returns, batch.acted)
         return policy_loss + 0.5 * value_loss - now.beta * entropy, metrics | {"value_loss": value_loss}
@@ -70,12 +79,13 @@ def parts_of(spec: BehaviorSpec, settings: BehaviorSettings) -> Parts:
         spec=spec,
         settings=settings,
         init=init,
-        actor=applied(policy, SharedActorCritic.distribution if shared else None),
+        actor=actor,
         step=applied(policy, type(policy).step),
         critic_step=None if shared else critic_step,
-        estimates=lambda params, seen, _: (both(params, seen)[1], None),
+        estimates=estimates,
         loss=loss,
         cooperative=False,
         team_rows=False,
         memories={"actor": ()} if shared else {"actor": (), "critic": ()},
+        one_body=OneBody(actor, estimates, one_pass) if shared else None,
     )

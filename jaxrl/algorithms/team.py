@@ -50,7 +50,7 @@ from jaxrl.algorithms.interface import (
     TrainState,
     WithTracedSettings,
 )
-from jaxrl.algorithms.parts import Batch, Groups, Judged, Now, Parts, Seen, groups_of
+from jaxrl.algorithms.parts import Batch, Groups, Now, Parts, Seen, groups_of
 from jaxrl.algorithms.preparing import by_stream
 from jaxrl.algorithms.updating import Kind
 from jaxrl.networks import actions, normalizer
@@ -121,8 +121,10 @@ def _not_judged(name: str, algorithms: Mapping[str, Algorithm], settings: Mappin
         replaced = isinstance(again, WithTracedSettings) and again.learn is not algorithm.learn
         if not isinstance(parts, Parts) or parts.shared is None:
             why = f"{settings[behavior].trainer_type} has no critic that several behaviors could share"
-        elif not isinstance(parts.loss, Judged) or replaced:
-            why = "its loss is its own, and does not take the estimates of another critic"
+        elif parts.estimates is not parts.shared.estimates:
+            why = "its estimates of value and baseline are its own, and a team has those of one critic"
+        elif replaced:
+            why = "it learns in a way of its own, without the critic of a team"
         else:
             continue
         advice = "remove the key, or train the whole team with poca, mappo or coma"
@@ -238,9 +240,9 @@ def losses_of(
     values, baselines = of_kinds(value, chunk), None if baseline is None else of_kinds(baseline, chunk)
     losses = {}
     for name, kind in kinds.items():
-        assert isinstance(kind.parts.loss, Judged)
-        against = None if baselines is None else baselines[name]
-        losses[name] = kind.parts.loss.terms(params[name], chunk[name], now[name], values[name], against)
+        dist = kind.parts.actor(params[name]["actor"], seen[name].obs, seen[name].memory_of("actor"))
+        own_baseline = None if baselines is None else baselines[name]
+        losses[name] = kind.parts.loss(dist, values[name], own_baseline, chunk[name], now[name])
     return losses
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl.algorithms.interface import LARGEST_LOG_RATIO, Metrics, TrainState
-from jaxrl.algorithms.parts import Batch, Groups, Now, Parts, groups_of
+from jaxrl.algorithms.parts import Batch, Groups, Now, Parts, groups_of, loss_of
 from jaxrl.learning import adam, minibatches
 from jaxrl.learning.schedules import BETA_MINIMUM, EPSILON_MINIMUM, LEARNING_RATE_MINIMUM, make_schedule
 from jaxrl.rewards.signals import NO_SIGNALS, Signals
@@ -65,7 +65,7 @@ def update(parts: Parts, state: TrainState, batch: Batch, signals: Signals = NO_
     """
 
     def loss(params: dict[str, Groups], chunk: dict[str, Batch], now: dict[str, Now]):
-        return {"": parts.loss(params[""], chunk[""], now[""])}
+        return {"": loss_of(parts, params[""], chunk[""], now[""])}
 
     states, metrics = update_together({"": Kind(parts, signals)}, {"": state}, {"": batch}, loss)
     return states[""], metrics[""]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import numpy as np
@@ -24,6 +24,7 @@ from team_rollouts import (
 from jaxrl.algorithms import poca
 from jaxrl.algorithms.coma import make_coma
 from jaxrl.algorithms.counterfactual import NO_SIZE
+from jaxrl.algorithms.parts import loss_of
 from jaxrl.learning import losses
 from jaxrl.networks import actions
 from jaxrl.networks.joint import JointCritic, TeamCapacityError
@@ -42,7 +43,7 @@ def parts():
 
     @quick_jit
     def graded(state, batch):
-        return jax.value_and_grad(steps.parts.loss, has_aux=True)(params_of(state), batch, now_of(state))
+        return jax.value_and_grad(partial(loss_of, steps.parts), has_aux=True)(params_of(state), batch, now_of(state))
 
     critic = JointCritic(SPEC, SETTINGS.network_settings, ("extrinsic",), 3)
     return algorithm, fresh(algorithm), quick_jit(steps.prepare), graded, critic

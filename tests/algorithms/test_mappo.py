@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from team_rollouts import (
 )
 
 from jaxrl.algorithms import HYPERPARAMETER_TYPES, mappo, ppo
+from jaxrl.algorithms.parts import loss_of
 from jaxrl.networks.joint import TeamCapacityError
 from jaxrl.settings import SettingsError, load_run_settings
 from tests.helpers import ppo_settings, settings_of
@@ -44,7 +45,7 @@ def parts(capacity: int, **overrides):
 
 
 def graded_of(steps: Steps):
-    return quick_jit(jax.value_and_grad(steps.parts.loss, has_aux=True))
+    return quick_jit(jax.value_and_grad(partial(loss_of, steps.parts), has_aux=True))
 
 
 def learn_once(rollout, state, prepare, graded):

@@ -189,11 +189,14 @@ def test_update_takes_states_of_batch_size_members_that_acted_per_step(acting: t
         hyperparameters__batch_size=12, hyperparameters__learning_rate=0.1, hyperparameters__num_epoch=3
     )
 
-    def loss(params, _batch, _now):
-        return params["actor"]["w"] - params["critic"]["v"], {}
-
     params = {"actor": {"w": jnp.ones(())}, "critic": {"v": jnp.ones(())}}
-    parts = steps_of("poca", settings).parts._replace(init=lambda key: (params, key), loss=loss, own={})
+    parts = steps_of("poca", settings).parts._replace(
+        init=lambda key: (params, key),
+        actor=lambda params, *_: params["w"],
+        estimates=lambda params, *_: (params["critic"]["v"], None),
+        loss=lambda dist, value, *_: (dist - value, {}),
+        own={},
+    )
     state = policy_gradient.init_state(parts, bind(SPEC, settings), jax.random.key(0))
     batch = plain_batch(np.arange(24)[:, None] < np.array(acting))
     after, metrics = quick_jit(partial(updating.update, parts))(state, batch)

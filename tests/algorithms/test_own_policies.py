@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 from team_rollouts import SMALL, SPEC, assert_close, fresh, now_of, params_of, quick_jit, random_rollout, steps_of
 
 from jaxrl.algorithms import ALGORITHMS, make_settings, policy_gradient
+from jaxrl.algorithms.parts import loss_of
 from jaxrl.networks import actions
 from jaxrl.own_code import OwnCodeError
 from jaxrl.settings import SettingsError
@@ -33,7 +35,7 @@ def test_tied_policies_have_the_numbers_of_a_shared_one(trainer: str) -> None:
         state, batch, _ = shared.prepare(state, rollout)
         found = []
         for steps, params in ((shared, one), (apart, tied)):
-            loss = jax.value_and_grad(steps.parts.loss, has_aux=True)
+            loss = jax.value_and_grad(partial(loss_of, steps.parts), has_aux=True)
             dist = steps.parts.actor(params["actor"], rollout.obs)
             given = rollout.action, rollout.action_mask, SPEC.action
             found.append((actions.log_prob(dist, *given), loss(params, batch, now_of(state))))

@@ -25,6 +25,7 @@ from team_rollouts import (
 
 from jaxrl.algorithms import poca
 from jaxrl.algorithms.interface import LARGEST_LOG_RATIO
+from jaxrl.algorithms.parts import loss_of
 from jaxrl.learning import losses, minibatches
 from jaxrl.networks import actions
 from jaxrl.networks.models import Actor, TeamCritic
@@ -43,7 +44,7 @@ def parts():
 
     @quick_jit
     def graded(state, batch):
-        return jax.value_and_grad(steps.parts.loss, has_aux=True)(params_of(state), batch, now_of(state))
+        return jax.value_and_grad(partial(loss_of, steps.parts), has_aux=True)(params_of(state), batch, now_of(state))
 
     state = fresh(poca.make_poca(SPEC, SETTINGS))
     actor, critic = Actor(SPEC, network), TeamCritic(SPEC, network, ("extrinsic",))
@@ -144,7 +145,7 @@ def test_gradient_of_several_chunks_is_that_of_the_whole_minibatch() -> None:
     """16 places, at most 3 of them taken: 64 members ask for all 20 states, in 5 chunks of 4 at a time."""
     state, prepare, graded, *_ = parts()
     state, batch, _ = prepare(state, pad_members(random_rollout(8), 13))
-    loss = steps_of("poca", SETTINGS).parts.loss
+    loss = partial(loss_of, steps_of("poca", SETTINGS).parts)
 
     def gradient(_, chunk):
         assert chunk.acted.shape == (4, 16)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import numpy as np
@@ -21,7 +21,7 @@ from team_rollouts import (
 )
 
 from jaxrl.algorithms import ppo
-from jaxrl.algorithms.parts import Seen
+from jaxrl.algorithms.parts import Seen, loss_of
 from jaxrl.learning import returns
 from tests.helpers import ppo_settings
 
@@ -38,7 +38,7 @@ def parts(shared: bool):
 
     @quick_jit
     def graded(state, batch):
-        return jax.value_and_grad(steps.parts.loss, has_aux=True)(params_of(state), batch, now_of(state))
+        return jax.value_and_grad(partial(loss_of, steps.parts), has_aux=True)(params_of(state), batch, now_of(state))
 
     return fresh(algorithm), quick_jit(steps.prepare), graded, quick_jit(steps.update), steps.parts
 

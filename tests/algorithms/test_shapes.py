@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms import ALGORITHMS, policy_gradient, preparing, updating
-from jaxrl.algorithms.parts import Batch, Now, of_each_member
+from jaxrl.algorithms.parts import Batch, Now, loss_of, of_each_member
 from jaxrl.rewards import extrinsic
 from jaxrl.rewards.signals import bind
 from jaxrl.rollout.booking.records import RowsMessage
@@ -129,14 +129,17 @@ def update(cut: Cut, part: str) -> Any:
     settings = SETTINGS["poca"]
     given = BATCH._replace(**{part: cut(getattr(BATCH, part))})
     parts = steps_of("poca", settings).parts._replace(
-        init=lambda key: ({"actor": np.float32(0.0), "critic": {}}, key), loss=lambda params, *_: (params["actor"], {})
+        init=lambda key: ({"actor": np.float32(0.0), "critic": {}}, key),
+        actor=lambda params, *_: params,
+        estimates=lambda *_: (None, None),
+        loss=lambda params, *_: (params, {}),
     )
     state = policy_gradient.init_state(parts, bind(SPEC, settings), jax.random.key(0))
     return jax.eval_shape(partial(updating.update, parts), state, given)
 
 
 def loss(cut: Cut) -> Any:
-    loss, state = steps_of("poca", SETTINGS["poca"]).parts.loss, STATES["poca"]
+    loss, state = partial(loss_of, steps_of("poca", SETTINGS["poca"]).parts), STATES["poca"]
     given = BATCH._replace(returns=cut(BATCH.returns))
     now = Now(ONE, ONE, ONE, state.own)  # type: ignore[arg-type]
     return jax.eval_shape(loss, {"actor": state.policy.params, "critic": state.critic}, given, now)

@@ -376,8 +376,10 @@ def test_a_behavior_without_a_critic_for_all_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"behaviors.Seer.team: got lock, but ppo has no critic that several"):
         team.make_team("lock", algorithms, dict.fromkeys(algorithms, settings))
     settings = settings_of("poca", {**SMALL, "team": "lock"})
-    own = policy_gradient.make(poca.parts_of(SPEC, settings)._replace(loss=lambda *_: (jnp.zeros(()), {})))
-    with pytest.raises(SettingsError, match=r"behaviors.Own.team: got lock, but its loss is its own"):
+    own = policy_gradient.make(poca.parts_of(SPEC, settings)._replace(estimates=lambda *_: (jnp.zeros(()), None)))
+    with pytest.raises(
+        SettingsError, match=r"behaviors.Own.team: got lock, but its estimates of value and baseline are"
+    ):
         team.make_team("lock", {"Own": own, "Two": own}, {"Own": settings, "Two": settings})
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms import make_settings, sac, sac_parts, updating
+from jaxrl.algorithms.parts import loss_of
 from jaxrl.learning import returns
 from jaxrl.networks import normalizer
 from jaxrl.networks.models import ValueNetwork
@@ -70,7 +71,7 @@ def _update_policy(case: Case, comparison: Comparison, settings: Any, layouts: A
     now = updating.coefficients(settings, state.step)._replace(own=state.own)
     parts = update_cases.algorithm_parts(case, settings)
     params = {"actor": state.policy.params, "critic": state.critic}
-    gradient = jax.jit(jax.grad(parts.loss, has_aux=True))(params, batch, now)[0]
+    gradient = jax.jit(jax.grad(partial(loss_of, parts), has_aux=True))(params, batch, now)[0]
     slopes = update_cases._exported(layouts, gradient)
     for name, theirs in case.below("g1/").items():
         comparison.add(f"g1/{name}", slopes[name], theirs, floor=GRADIENT_FLOOR)

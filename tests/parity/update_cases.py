@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxrl.algorithms import poca, ppo, updating
 from jaxrl.algorithms.interface import PolicyState, TrainState
-from jaxrl.algorithms.parts import Batch, Parts
+from jaxrl.algorithms.parts import Batch, Parts, loss_of
 from jaxrl.learning import losses
 from jaxrl.networks import normalizer
 from jaxrl.networks.memory import Sequences
@@ -110,7 +110,7 @@ def _first_gradient(
     case: Case, comparison: Comparison, settings: Settings, layouts: Layouts, state: TrainState, batch: Batch
 ) -> None:
     now = updating.coefficients(settings, state.step)._replace(own=state.own)
-    loss = algorithm_parts(case, settings).loss
+    loss = partial(loss_of, algorithm_parts(case, settings))
     params = {"actor": state.policy.params, "critic": state.critic}
     (_, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params, batch, now)
     comparison.add("out/first_entropy_mean", metrics["entropy"], case.arrays["out/first_entropy_mean"])
