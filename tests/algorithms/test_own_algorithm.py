@@ -101,6 +101,7 @@ def test_a_compiled_run_writes_the_file_that_its_algorithm_says(tmp_path: Path) 
 def test_it_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was stopped ends as what was not."""
     monkeypatch.chdir(EXAMPLE.parent)  # where the run's own_algorithm.py is
+    monkeypatch.setenv("JAXRL_CACHE_DIR", str(tmp_path / "cache"))  # which remembers whose code it is
     runs = {}
     for run_id, parts in (("whole", [320]), ("parts", [128, 320])):
         for number, steps in enumerate(parts):
