@@ -75,7 +75,7 @@ def test_it_trains_and_evaluates_to_the_right_value(name: str, workers: int, tmp
         curves = told(tmp_path, behavior)
         trained = [value for agent, value in notes if case.behavior(agent) == behavior]
         count = int(curves.get("Environment/Finished Episodes", 0))
-        assert 0.8 * len(trained) <= count <= len(trained)  # the last come after the end of the behavior's training
+        assert 0.5 * len(trained) <= count <= len(trained)  # a behavior of many agents ends its training long before
         if case.odd != "endless":
             assert curves[TEAM if case.shares else REWARD] == pytest.approx(np.mean(trained[:count]), abs=1e-5)
         mine = [life for life in lives if case.behavior(life.agent) == behavior]
