@@ -15,7 +15,7 @@ from jaxrl.types import JaxrlError
 SWITCH = "JAXRL_COMPILATION_CACHE"
 """Environment variable: 0 (or off, false, no) leaves JAX without a cache of compiled programs on disk."""
 BY_DEFAULT = True
-"""Whether functions of the Python interface keep their programs. Tests set it to False."""
+"""True if functions of the Python interface keep their programs. Tests set it to False."""
 
 _log = logging.getLogger(__name__)
 

@@ -112,7 +112,7 @@ _BREAK = getattr(signal, "SIGBREAK", None)  # Windows alone: Ctrl-Break, which `
 END_SIGNALS = tuple(number for number in (signal.SIGINT, signal.SIGTERM, HANGUP, _BREAK) if number is not None)
 """Signals that ask a run to save and end."""
 CATCHES_TERMINATION = hasattr(signal, "pthread_sigmask")
-"""Whether a process that gets SIGTERM may still close its files; Windows ends it there and then."""
+"""True if a process that gets SIGTERM may still close its files; Windows ends it there and then."""
 
 
 @contextmanager

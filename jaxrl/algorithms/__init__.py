@@ -46,7 +46,7 @@ BUILT_IN = ("poca", "ppo", "mappo", "coma", "sac")
 
 
 class TrainerType(NamedTuple):
-    """One value of `trainer_type`."""
+    """Value of `trainer_type`."""
 
     hyperparameters: type[Hyperparameters]
     cooperative: bool = False  # the individual rewards of an agent's mates count as its own

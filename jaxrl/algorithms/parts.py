@@ -94,7 +94,7 @@ class OneBody(NamedTuple):
 
 
 class SharedCritic(NamedTuple):
-    """One critic of behaviors of different specs (`team.py`). `team`: the `Parts` of all, by name, in order.
+    """Critic of behaviors of different specs (`team.py`). `team`: the `Parts` of all, by name, in order.
 
     init:      (team, name, key) → the critic parameters of behavior `name`: those that read its own members, and for
                the first behavior also the shared ones. The key is consumed.

@@ -1,4 +1,4 @@
-"""One run per folder: a lock that its owner holds from before anything is written until the end.
+"""Lock of a run's folder, which its owner holds from before anything is written until the end.
 
 The operating system holds the lock (flock, on Windows a locked byte) and lets go of it when the process ends, however
 that happens: a stale lock cannot be mistaken for a live one, a process id that was given anew deceives nobody, and two

@@ -18,7 +18,7 @@ _TRAINERS = ("poca", "mappo", "coma", "ppo")
 
 
 class Shipped(NamedTuple):
-    """One configuration file."""
+    """Configuration file that comes with jaxrl."""
 
     name: str  # folder/file, without .yaml; mlagents/folder/file
     path: Path

@@ -143,7 +143,7 @@ class _Asked(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """One point and its runs: one with all seeds where the environment is compiled, else one for each seed."""
+    """Point and its runs: one with all seeds where the environment is compiled, else one for each seed."""
 
     point: Point
     runs: list[RunSettings]

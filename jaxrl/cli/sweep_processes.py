@@ -82,7 +82,7 @@ class _UnderWay:
 
     @property
     def over(self) -> bool:
-        """All runs of the job have ended."""
+        """True if all runs of the job have ended."""
         return not any(self._running())
 
     def look_after(self) -> None:

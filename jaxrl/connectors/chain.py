@@ -52,7 +52,7 @@ class Chain:
 
     @property
     def watches_rewards(self) -> bool:
-        """Whether any connector changes rewards."""
+        """True if any connector changes rewards."""
         return any(link.reward is not None for link in self.links)
 
 

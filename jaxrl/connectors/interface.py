@@ -31,7 +31,7 @@ class State(NamedTuple):
 
 
 class Connector(NamedTuple):
-    """One connector, bound to the observations and actions of its input. A function that is None changes nothing.
+    """Connector, bound to the observations and actions of its input. A function that is None changes nothing.
 
     observe: (State, obs [..., *shape] of each sensor, deciding bool [...]) → (State, obs), when members are about to
              decide. `shared` may only use elements where `deciding` holds: others may hold anything.
@@ -58,7 +58,7 @@ class Connector(NamedTuple):
 
     @property
     def exportable(self) -> bool:
-        """Whether an ONNX file can do what this connector does to observations and actions."""
+        """True if an ONNX file can do what this connector does to observations and actions."""
         seen = self.observe is None or self.onnx is not None
         return seen and (self.act is None or self.onnx_sent is not None)
 

@@ -43,7 +43,7 @@ class Lags(NamedTuple):
 
     @property
     def late(self) -> bool | None:
-        """Whether actions are one record late; None: it cannot be told."""
+        """True if actions are one record late; None: it cannot be told."""
         if self.lag_0_adds >= max(_SOME, _ADDS * self.lag_1_adds):
             return False
         if self.lag_1_adds >= _SOME and self.lag_0_adds <= _ADDS_NOTHING * self.lag_1_adds:

@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
     @property
     def compiled(self) -> bool:
-        """It runs inside the learner's own program."""
+        """True if it runs inside the learner's own program."""
         return self in (Kind.JAX, Kind.JAXMARL, Kind.GYMNAX, Kind.FUNCTION)
 
 

@@ -106,7 +106,7 @@ class SharedNames:
 
 
 class NamedEnvironment:
-    """One environment alone, whose behaviors have the names of a run that is played in it."""
+    """Single environment whose behaviors have the names of a run that is played in it."""
 
     def __init__(self, env: HostEnv, names: BehaviorNames) -> None:
         self._env, self._names = env, SharedNames(names)
@@ -114,7 +114,7 @@ class NamedEnvironment:
 
     @property
     def about(self) -> str:
-        """One line for the log about the environment."""
+        """Line for the log about the environment."""
         return self._env.about
 
     def reset(self, parameters: Mapping[str, ParameterValue] | None = None, seed: int | None = None) -> EnvMessage:

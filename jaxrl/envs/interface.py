@@ -28,7 +28,7 @@ class BadDataError(EnvironmentFailure):
 
 
 class HostEnv(Protocol):
-    """One environment with any number of agents, as seen by a worker.
+    """Environment with any number of agents, as seen by a worker.
 
     An agent id names one agent at a time of one environment. It may stay with the agent over episodes, as in Unity: an
     agent that ends may ask under its id in the same message, which begins its next episode. A reset may keep ids too. A
@@ -37,7 +37,7 @@ class HostEnv(Protocol):
 
     @property
     def about(self) -> str:
-        """One line for the log about the connected environment; empty: none."""
+        """Line for the log about the connected environment; empty: none."""
         ...
 
     def reset(self, parameters: Mapping[str, ParameterValue] | None = None, seed: int | None = None) -> EnvMessage:

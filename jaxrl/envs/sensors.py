@@ -24,7 +24,7 @@ class SensorError(ValueError):
 
 
 class WireSensor(NamedTuple):
-    """One sensor."""
+    """Sensor of a behavior: its spec, and its form in messages."""
 
     spec: ObservationSpec  # after decoding
     shape: tuple[int, ...]  # in messages
@@ -33,7 +33,7 @@ class WireSensor(NamedTuple):
 
 
 class WireSpec(NamedTuple):
-    """One behavior: sensors in the order of the messages."""
+    """Behavior: sensors in the order of the messages."""
 
     sensors: tuple[WireSensor, ...]
     action: ActionSpec

@@ -154,7 +154,7 @@ class Sensor(NamedTuple):
 
     @property
     def is_goal(self) -> bool:
-        """Whether it is a goal signal."""
+        """True if it is a goal signal."""
         return self.spec.observation_type == ObservationType.GOAL_SIGNAL
 
 

@@ -44,7 +44,7 @@ Layers = Callable[[Layer, jax.Array, Weights], jax.Array]
 
 
 class Filters(NamedTuple):
-    """One layer of filters without padding. The stride divides the side."""
+    """Layer of filters without padding. The stride divides the side."""
 
     features: int
     side: int

@@ -40,7 +40,7 @@ class NormalizerState:
 
 
 States = tuple[NormalizerState | None, ...]
-"""One entry per observation of a behavior; None for one that is not normalised."""
+"""State of each observation of a behavior; None for one that is not normalised."""
 
 
 def init(size: int, *, from_data: bool = False) -> NormalizerState:

@@ -29,7 +29,7 @@ class ExportError(JaxrlError):
 
 
 class Node(NamedTuple):
-    """One operator with one output, which gives it its name."""
+    """Operator with one output, which gives it its name."""
 
     operator: str
     inputs: tuple[str, ...]

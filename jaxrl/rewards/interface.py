@@ -30,7 +30,7 @@ def unmoved(state: Any, _seen: Any) -> Any:
 
 
 class RewardSignal(NamedTuple):
-    """One reward signal (axis R). Its state holds its parameters and its optimizer; () where it learns nothing.
+    """Reward signal (axis R). Its state holds its parameters and its optimizer; () where it learns nothing.
 
     reward: (state, Transitions, *, cooperative) → float32 [...], before `strength`; rewards of decisions that are not
             `valid` are ignored. `cooperative`: rewards of a member's mates count as its own (MA-POCA, COMA).

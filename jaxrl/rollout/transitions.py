@@ -18,7 +18,7 @@ from jaxrl.types import Action
 
 
 class Transitions(NamedTuple):
-    """One transition for each member of each state, used if `valid`. Arrays [T, B, A, ...], or [N, ...]."""
+    """Transition for each member of each state, used if `valid`. Arrays [T, B, A, ...], or [N, ...]."""
 
     obs: tuple[jax.Array, ...]  # one per sensor, its dtype [..., *shape]
     carry: Any  # memory before the decision, a pytree of arrays [..., *]; () without memory

@@ -27,9 +27,9 @@ class ConnectorSettings(Section):
     """Settings that every connector has."""
 
     remembers: ClassVar[bool] = False
-    """Whether it keeps data of an agent from one decision to the next, which Unity cannot do with an ONNX file."""
+    """True if it keeps data of an agent from one decision to the next, which Unity cannot do with an ONNX file."""
     standardizes: ClassVar[bool] = False
-    """Whether it standardizes observations, as `network_settings.normalize` does."""
+    """True if it standardizes observations, as `network_settings.normalize` does."""
 
     type: Text = Field(description="name of the connector")
 
@@ -103,13 +103,13 @@ class FrameStackSettings(SensorsSettings):
 
 
 class PreviousActionSettings(ConnectorSettings):
-    """One more sensor: the agent's last action as drawn, discrete branches one-hot; zeros at first."""
+    """Additional sensor: the agent's last action as drawn, discrete branches one-hot; zeros at first."""
 
     remembers = True
 
 
 class PreviousRewardSettings(ConnectorSettings):
-    """One more sensor: what the last action earned, own and group reward together; 0 at first."""
+    """Additional sensor: reward of the last action, own and group reward together; 0 at first."""
 
     remembers = True
 

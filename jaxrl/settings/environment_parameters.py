@@ -161,7 +161,7 @@ class CompletionCriteria(Section):
 
 
 class Lesson(Section):
-    """One stage of a curriculum."""
+    """Stage of a curriculum."""
 
     name: Text = Field(description="shown in the log")
     value: ConstantOrSampler = Field(description="the parameter's value in this lesson")

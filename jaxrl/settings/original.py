@@ -61,7 +61,7 @@ KEYS: Tree = _keys(
     checkpoint_settings=_keys("run_id initialize_from load_model resume force train_model inference results_dir"),
     torch_settings=_keys("device"),
 )
-"""All keys of the original, as a tree."""
+"""Keys of the original, as a tree."""
 
 
 def split(content: Any, tree: Tree = KEYS) -> tuple[Any, Any]:

@@ -70,7 +70,7 @@ class Adam(NamedTuple):
 
 
 class TorchCheckpoint(NamedTuple):
-    """One behavior's learner, in ML-Agents' names."""
+    """Learner of a behavior, in ML-Agents' names."""
 
     trainer_type: str  # "ppo", "poca" or "sac"
     policy: Weights

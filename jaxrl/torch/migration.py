@@ -52,7 +52,7 @@ _COMPARED = (_CONTINUOUS, _DISCRETE, AFTER)
 
 
 class Source(NamedTuple):
-    """One behavior of a run of ML-Agents."""
+    """Behavior of a run of ML-Agents."""
 
     name: str
     path: Path  # of its .pt
@@ -62,7 +62,7 @@ class Source(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """One imported behavior."""
+    """Imported behavior."""
 
     name: str
     settings: BehaviorSettings

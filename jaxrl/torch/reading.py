@@ -119,7 +119,7 @@ def _leaves(value: Any, key: str) -> Iterator[tuple[str, np.ndarray]]:
 
 
 class _Reader:
-    """One open archive."""
+    """Archive that is open for reading."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
         self._archive = archive

@@ -50,7 +50,7 @@ class TorchImportError(JaxrlError):
 
 
 class Imported(NamedTuple):
-    """One network of a checkpoint."""
+    """Network of a checkpoint."""
 
     params: dict[str, Any]
     normalizer: States  # one per observation, None where the checkpoint holds no statistics

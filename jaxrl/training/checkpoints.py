@@ -148,7 +148,7 @@ def _best_of(name: str) -> str:
 
 
 class _Save:
-    """One checkpoint that is being written in a thread."""
+    """Checkpoint that is being written in a thread."""
 
     def __init__(self, name: str, write: Callable[[], None], turn: threading.Lock, lost: LostWrites | None) -> None:
         self.error: Exception | None = None

@@ -97,8 +97,8 @@ def _playing(file: PolicyFile, deterministic: bool) -> Algorithm:
         rows, arrays = math.prod(lead), (*obs, action_mask, memory, *noise)
         flat = [np.asarray(x).reshape(rows, *np.shape(x)[len(lead) :]) for x in arrays]
         seen, (mask, before, *drawn) = flat[: len(obs)], flat[len(obs) :]
-        after = file.act(seen, mask, before, None if deterministic else drawn)
-        return tuple(x.reshape(*lead, x.shape[-1]) for x in (*after.action, after.memory))
+        answered = file.act(seen, mask, before, None if deterministic else drawn)
+        return tuple(x.reshape(*lead, x.shape[-1]) for x in (*answered.action, answered.memory))
 
     def act(policy: PolicyState, obs: tuple[Any, ...], action_mask: Any, carry: Any, key: jax.Array) -> Decision:
         lead = action_mask.shape[:-1]
@@ -106,11 +106,11 @@ def _playing(file: PolicyFile, deterministic: bool) -> Algorithm:
         sizes = (action.continuous_size, jnp.float32), (len(action.discrete_branches), jnp.int32)
         shapes = [jax.ShapeDtypeStruct((*lead, n), dtype) for n, dtype in (*sizes, (memory.shape[-1], jnp.float32))]
         noise = () if deterministic else _noise(file, key, lead)
-        continuous, discrete, after = jax.pure_callback(
+        continuous, discrete, new_memory = jax.pure_callback(
             answer, tuple(shapes), obs, action_mask, memory, noise, vmap_method="broadcast_all"
         )
         sent = Action(continuous=continuous, discrete=discrete)
-        return Decision(sent, sent, {}, {_MEMORY: after} if file.memory_size else ())
+        return Decision(sent, sent, {}, {_MEMORY: new_memory} if file.memory_size else ())
 
     memories = ((_MEMORY, (file.memory_size,)),) if file.memory_size else ()
     never = _no_learning

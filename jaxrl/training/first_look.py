@@ -16,9 +16,9 @@ from jaxrl.settings.section import dotted, nearest
 log = logging.getLogger(__name__)
 
 SECONDS = 60.0
-"""From the first decision to the look."""
+"""Seconds from the first decision to the look."""
 DECISIONS = 1000
-"""Of a behavior without an episode that has ended, before that is said."""
+"""Decisions of a behavior without an ended episode, before a remark."""
 
 
 class FirstLook:

@@ -103,7 +103,7 @@ class Line:
 
     @property
     def is_complete(self) -> bool:
-        """Whether a whole line has been heard."""
+        """True if a whole line has been heard."""
         return b"\n" in self._heard
 
     def hear(self) -> bool:

@@ -39,7 +39,7 @@ _UNSEEDED = -1
 
 
 class Stage(NamedTuple):
-    """One lesson, with the value that is sent to environments."""
+    """Lesson, with the value that is sent to environments."""
 
     name: str
     value: ParameterValue
@@ -90,7 +90,7 @@ class Lessons:
 
     @property
     def finished(self) -> bool:
-        """Whether every parameter is in its last lesson, so that `advance` changes nothing any more."""
+        """True if every parameter is in its last lesson, so that `advance` changes nothing any more."""
         return all(number + 1 == len(self._stages[name]) for name, number in self._numbers.items())
 
     def values(self) -> dict[str, ParameterValue]:

@@ -55,7 +55,7 @@ class Statistics(Protocol):
     """Statistics of one behavior since its last summary, and recent returns."""
 
     group_rewards: bool
-    """Whether any group reward was seen; if not, the agents' individual returns are shown and judged."""
+    """True if any group reward was seen; if not, the agents' individual returns are shown and judged."""
 
     def take(self) -> list[dict[str, Summary]]:
         """Return the summary of each tag for each event file, and empty the statistics."""
@@ -72,7 +72,7 @@ class Statistics(Protocol):
 
 @dataclass
 class _Track:
-    """One behavior of the run."""
+    """State of a behavior of the run."""
 
     title: str  # on the console
     statistics: Statistics

@@ -29,7 +29,7 @@ FACTOR = 3
 
 
 class Trial(NamedTuple):
-    """One proposal. Its folder is named after its number."""
+    """Proposal. Its folder is named after its number."""
 
     number: int
     values: Mapping[str, Any]
@@ -123,7 +123,7 @@ class Study:
 
     @property
     def has_scores(self) -> bool:
-        """Whether any trial has a score."""
+        """True if any trial has a score."""
         trials = self._study.get_trials(deepcopy=False)
         return any(t.value is not None or t.intermediate_values for t in trials)
 

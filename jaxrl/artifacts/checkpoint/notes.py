@@ -100,7 +100,7 @@ class _Generator(BaseModel):
 
 
 class _SelfPlay(BaseModel):
-    """One behavior's state of self-play, see `Game.state` and `Opponents.amend`."""
+    """Self-play state of a behavior, see `Game.state` and `Opponents.amend`."""
 
     turns: Count
     rotation: _Rotation

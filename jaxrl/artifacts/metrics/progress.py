@@ -25,7 +25,7 @@ class _Sample(NamedTuple):
 
 
 class ProgressBar:
-    """One line per behavior. Use as a context manager, so that the terminal's cursor comes back on any exit."""
+    """Progress lines of behaviors. A context manager, so that the terminal's cursor comes back on any exit."""
 
     def __init__(self, console: Console) -> None:
         self.enabled = bool(console.file.isatty()) and not console.is_dumb_terminal

@@ -45,7 +45,7 @@ EVALUATION = "evaluation_episodes"
 
 
 class TimerNode:
-    """One timer below its parent; usable as a context manager (about 1 microsecond per use)."""
+    """Timer below its parent; usable as a context manager (about 1 microsecond per use)."""
 
     __slots__ = ("_owner", "_parent", "_started", "children", "count", "is_parallel", "name", "total")
 

@@ -36,7 +36,7 @@ from jaxrl.types import BehaviorSpec
 
 _PER_AGENT = ("continuous_actions", "discrete_actions", "recurrent_out")
 Shapes = dict[str, list[int | str]]
-"""Of the inputs by name; the first axis is that of agents."""
+"""Shapes of the inputs by name; the first axis is that of agents."""
 LARGEST = 2**29
 """Largest size of a model in bytes; policies have some millions."""
 _EXPORT = "export it with ML-Agents 0.28 or later, or with jaxrl"

@@ -1,4 +1,4 @@
-"""What the inputs and outputs of a policy's ONNX file are called, in the two versions of the API that Unity runs.
+"""Names of the inputs and outputs of a policy's ONNX file, in the two versions of the API that Unity runs.
 
 Version 3 (packages from 2.0 on) has an input for each sensor, `obs_i`, and discrete outputs with an index for each
 branch. Version 2 (packages 1.x) shows all sensors of rank 1 together in `vector_observation`, images in
@@ -25,7 +25,7 @@ KINDS = ("continuous", "discrete")
 
 
 class SensorInput(NamedTuple):
-    """One input that shows sensors."""
+    """Input that shows sensors."""
 
     name: str
     sensors: tuple[int, ...]  # numbers of those that it shows, one behind the other

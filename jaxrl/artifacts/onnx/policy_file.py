@@ -37,7 +37,7 @@ from jaxrl.regular_files import read_regular
 from jaxrl.types import Action, ActionSpec, BehaviorSpec, ObservationSpec
 
 _BRIGHTEST = 255.0
-"""Of images in whole numbers."""
+"""Largest brightness of images in whole numbers."""
 _DRAWS = ("RandomNormalLike", "Multinomial")
 _OTHER_DRAWS = ("Bernoulli", "RandomNormal", "RandomUniform", "RandomUniformLike")
 _NOISE = "jaxrl/noise"

@@ -32,7 +32,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 
 class _Part(NamedTuple):
-    """One space without parts: its numbers of columns, and both conversions."""
+    """Space without parts: its numbers of columns, and both conversions."""
 
     continuous: int
     branches: tuple[int, ...]

@@ -27,7 +27,7 @@ class AreaOutcome(NamedTuple):
 
 
 class Area(Protocol):
-    """One copy. A team is all agents of one behavior and side in one copy, if it has `teams`."""
+    """Copy of an environment. A team is all agents of one behavior and side in one copy, if it has `teams`."""
 
     teams: bool
     sides: int  # number of sides that play against each other

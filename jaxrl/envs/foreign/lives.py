@@ -33,7 +33,7 @@ DEEPEST = 3
 
 @dataclass
 class Life:
-    """One episode of one agent."""
+    """Episode of one agent."""
 
     kind: AgentKind
     agent_id: int

@@ -13,7 +13,7 @@ from jaxrl.types import Action, BehaviorMessage, BehaviorSpec, Taken, ended_and_
 
 
 class Report(NamedTuple):
-    """One agent's part of a message."""
+    """Part of a message that concerns one agent."""
 
     where: str  # worker, area and name, for errors
     area: int

@@ -39,7 +39,7 @@ class TrainerGoneError(Exception):
 
 
 class Link:
-    """One connection to the trainer."""
+    """Connection to the trainer."""
 
     def __init__(self, options: PlayerOptions) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""One environment with the interface of RLlib's `MultiAgentEnv`: dictionaries by agent, and `__all__`."""
+"""Environment with the interface of RLlib's `MultiAgentEnv`: dictionaries by agent, and `__all__`."""
 
 from __future__ import annotations
 

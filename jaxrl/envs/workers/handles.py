@@ -22,7 +22,7 @@ EnvFactory = Callable[[int], HostEnv]
 
 
 class WorkerHandle(Protocol):
-    """One worker as the pool sees it."""
+    """Worker as the pool sees it."""
 
     def send(self, command: Message) -> None:
         """Hand over a command. Raises ChannelClosedError or ChannelTimeoutError."""

@@ -147,7 +147,7 @@ def _reason(error: BaseException) -> str:
 
 
 class RayWorker:
-    """One environment. Messages are bytes (`transport.to_bytes`)."""
+    """Environment. Messages are bytes (`transport.to_bytes`)."""
 
     def __init__(self) -> None:
         self._environment: HostEnv | None = None

@@ -38,7 +38,7 @@ class ChannelTimeoutError(Exception):
 
 
 class Message(NamedTuple):
-    """One message in either direction; received arrays are writable views into one buffer."""
+    """Message in either direction; received arrays are writable views into one buffer."""
 
     kind: str
     facts: Any = None
@@ -165,7 +165,7 @@ def decode_actions(message: Message) -> dict[str, Action]:
 
 
 class Channel:
-    """One end of a socket that carries whole messages.
+    """End of a socket that carries whole messages.
 
     `patience` is the number of seconds that the other side may be silent within a message; None waits for ever, which
     only a worker may do: its parent can take minutes for an update, and the death of the parent ends the wait.

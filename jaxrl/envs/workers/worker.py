@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 GRACE_SECONDS = 3.0
 """Seconds that a terminated worker has for closing its environment before it ends without."""
 ORPHAN_SECONDS = 12.0
-"""As GRACE_SECONDS when the parent has died: nobody waits, and nobody else would kill a player that does not end."""
+"""Seconds of grace after the parent has died: nobody waits, and nobody else would kill a player that does not end."""
 
 
 class FaultKind(Enum):

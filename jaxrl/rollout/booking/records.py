@@ -45,7 +45,7 @@ class Gone(IntEnum):
 
 
 class RowsMessage(NamedTuple):
-    """One message of the environments, dense over rows. Index 0 of a leading axis of 2: final states, 1: new states."""
+    """Message of the environments, dense over rows. Index 0 of a leading axis of 2: final states, 1: new states."""
 
     obs: tuple[np.ndarray, ...]  # each sensor's dtype [2, B, A, *shape]; newest known observation of each member
     action_mask: np.ndarray  # bool [B, A, M], True: allowed
@@ -72,7 +72,7 @@ class OfKind(NamedTuple):
 
 
 class Ingested(NamedTuple):
-    """One message per source, turned into rows."""
+    """Message per source, turned into rows."""
 
     steps: RowsMessage  # of the first kind of members; views, valid until the next `ingest`
     decisions: dict[Source, Places]  # slots of its deciding agents, in their order

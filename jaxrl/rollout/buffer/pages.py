@@ -28,7 +28,7 @@ class Pages:
 
     @property
     def scarce(self) -> bool:
-        """Whether any row has no room left for another message."""
+        """True if any row has no room left for another message."""
         return int(self.size.max()) + MESSAGE > self.capacity
 
     def full(self, steps: RowsMessage) -> np.ndarray:

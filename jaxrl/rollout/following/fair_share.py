@@ -26,7 +26,7 @@ class _Place:
 
 @dataclass(order=True)
 class _Entry(Generic[Item]):
-    """One episode, in the order in which episodes count: the first of every place, then the second of every place."""
+    """Episode, in the order in which episodes count: the first of every place, then the second of every place."""
 
     turn: int
     number: int  # number of the place
@@ -57,7 +57,7 @@ class FairShare(Generic[Item]):
 
     @property
     def complete(self) -> bool:
-        """Whether all chosen episodes are done, and no later one would count in place of one of them."""
+        """True if all chosen episodes are done, and no later one would count in place of one of them."""
         if len(self._entries) < self._count or self.running:
             return False
         last = self._entries[-1]
@@ -74,7 +74,7 @@ class FairShare(Generic[Item]):
 
     @property
     def has_empty(self) -> bool:
-        """Whether there is a place without a running episode."""
+        """True if there is a place without a running episode."""
         return bool(self._empty)
 
     def begin(self, item: Item, key: Hashable, kind: Hashable = None) -> bool:

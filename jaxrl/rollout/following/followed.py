@@ -30,7 +30,7 @@ class Outcome(Enum):
 
 @dataclass(eq=False)
 class AgentRecord:
-    """One agent in one episode. Rewards in reward units; one before the first decision belongs to no decision."""
+    """Agent in one episode. Rewards in reward units; one before the first decision belongs to no decision."""
 
     agent_id: int
     behavior_id: str  # with its team: "Soccer?team=1"
@@ -50,7 +50,7 @@ class AgentRecord:
 
     @property
     def is_done(self) -> bool:
-        """Whether the agent has left the episode."""
+        """True if the agent has left the episode."""
         return self.outcome is not None
 
     @property
@@ -61,7 +61,7 @@ class AgentRecord:
 
 @dataclass(eq=False)
 class Episode:
-    """One episode. Callbacks may write into the last four fields."""
+    """Episode. Callbacks may write into the last four fields."""
 
     episode_id: str  # 16 hexadecimal digits, see `episode_id`
     worker: int
@@ -81,7 +81,7 @@ class Episode:
 
     @property
     def faulty(self) -> bool:
-        """Whether the episode broke off with its worker."""
+        """True if the episode broke off with its worker."""
         return self.error is not None
 
     def agent(self, agent_id: int, behavior_id: str | None = None) -> AgentRecord:

@@ -47,7 +47,7 @@ class Ratio(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One number in both files."""
+    """Measurement that both files hold."""
 
     key: Key
     first: Sequence[float]

@@ -18,7 +18,7 @@ from jaxrl.types import JaxrlError
 
 
 class Cell(NamedTuple):
-    """One number at one commit."""
+    """Measurement at one commit."""
 
     text: str  # empty: it was not measured
     change: float | None  # cost over that of the previous measurement, where they differ beyond the noise

@@ -43,7 +43,7 @@ class Commit(_Part):
 
 
 class Line(_Part):
-    """One run of one benchmark."""
+    """Run of one benchmark."""
 
     benchmark: str
     state: Literal["ok", "failed", "skipped"]

@@ -15,7 +15,7 @@ class Outcome(StrEnum):
 
 
 class Finding(NamedTuple):
-    """One line of the report."""
+    """Line of the report."""
 
     outcome: Outcome
     subject: str  # a word

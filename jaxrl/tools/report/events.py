@@ -36,7 +36,7 @@ class ReportError(JaxrlError):
 
 
 class Curve(NamedTuple):
-    """One statistic of one seed."""
+    """Statistic of one seed."""
 
     step: np.ndarray  # int64 [K], ascending, no step twice
     value: np.ndarray  # float64 [K]

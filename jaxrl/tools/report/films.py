@@ -20,7 +20,7 @@ LARGEST, ALL = 3 * 2**20, 16 * 2**20
 
 
 class Film(NamedTuple):
-    """One film and the text below it."""
+    """Film and the text below it."""
 
     path: Path
     caption: str

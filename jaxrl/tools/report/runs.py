@@ -47,7 +47,7 @@ class NoCurvesError(ReportError):
 
 
 class Run(NamedTuple):
-    """One results folder."""
+    """Results folder."""
 
     name: str
     settings: dict[str, Any] | None  # configuration.yaml with dotted keys; None: there is none

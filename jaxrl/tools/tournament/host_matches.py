@@ -143,7 +143,7 @@ class HostTable:
 
 
 class _Game:
-    """One copy, which notes when the game of all its agents is over."""
+    """Copy of an environment that notes when the game of all its agents is over."""
 
     def __init__(self, area: Area) -> None:
         self.over = False

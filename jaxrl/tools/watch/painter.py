@@ -27,7 +27,7 @@ _SAMPLED = 9  # number of pictures from which the colours of a film are chosen
 
 
 class Frame(NamedTuple):
-    """One picture of a film."""
+    """Picture of a film."""
 
     scene: Scene | Image.Image  # or a finished picture
     caption: str = ""

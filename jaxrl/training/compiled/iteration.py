@@ -1,4 +1,4 @@
-"""One iteration of the loop inside jit, for all seeds at once: T decisions in every area, and the updates that are due.
+"""Iteration of the loop inside jit, for all seeds at once: T decisions in every area, and the updates that are due.
 
 Each behavior learns separately and has its own rollout length: `every` iterations of T decisions, which are stored
 until then. The first behavior has the random draws of a scene without the others, so that it learns bit for bit what it

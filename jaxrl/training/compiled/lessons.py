@@ -51,10 +51,10 @@ class SeedLessons:
         self._each = [Lessons(parameters, seed) for seed in self._seeds]
         self.count = len(self._each)
         self.open = any(not lessons.finished for lessons in self._each)
-        """Whether a seed that still learns may advance to another lesson."""
+        """True if a seed that still learns may advance to another lesson."""
         self._steps = {name: np.zeros(self.count, int) for name in self._subjects}  # of each seed at the last `look`
         self.several = self.open
-        """Whether there is a curriculum of several lessons."""
+        """True if there is a curriculum of several lessons."""
 
     @property
     def newest(self) -> dict[str, int]:

@@ -30,7 +30,7 @@ CHUNK_SECONDS = 1.0
 
 
 class Part:
-    """One behavior of a run, with its own folder of files.
+    """Behavior of a run, with its own folder of files.
 
     When it is done while others of the run still learn, it goes on acting, with summaries and checkpoints.
     """
@@ -47,7 +47,7 @@ class Part:
 
     @property
     def passed(self) -> bool:
-        """Whether it has passed max_steps. It still learns with its team until all its behaviors have."""
+        """True if it has passed max_steps. It still learns with its team until all its behaviors have."""
         return self.step > self.settings.last_step
 
     def done(self, report: Report) -> bool:
@@ -99,7 +99,7 @@ class Run:
 
     @property
     def over(self) -> bool:
-        """Whether all its behaviors are done."""
+        """True if all its behaviors are done."""
         return self.given_up or not self.learning
 
     @property

@@ -51,7 +51,7 @@ class Open(NamedTuple):
 
 
 class Play(NamedTuple):
-    """One behavior in the areas, between two decisions."""
+    """State of a behavior in the areas, between two decisions."""
 
     areas: Any  # `Areas` [S, E] in a state of a single behavior; else (), the areas are shared
     view: TeamView  # [S, E, A, ...]

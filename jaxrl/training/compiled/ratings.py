@@ -47,7 +47,7 @@ class _Games(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """One side of a game, as opponent of the learner of another side."""
+    """Side of a game, as opponent of the learner of another side."""
 
     name: str  # its behavior
     row: Array  # int32 [S, E], its opponent's row in the ratings of that behavior

@@ -48,7 +48,7 @@ class Subject(NamedTuple):
 
     @property
     def saves(self) -> bool:
-        """Whether a checkpoint holds the algorithm's replay."""
+        """True if a checkpoint holds the algorithm's replay."""
         return self.algorithm is not None and self.algorithm.storage.saved
 
     @property

@@ -52,7 +52,7 @@ class ActingKind:
 
     @property
     def remembers(self) -> bool:
-        """Whether memory moves with an agent that changes its team."""
+        """True if memory moves with an agent that changes its team."""
         return bool(self.algorithm.memories) or self.algorithm.connectors is not None
 
     def act_as(self, policy: PolicyState) -> None:

@@ -67,7 +67,7 @@ class Behavior(NamedTuple):
 
     @property
     def training(self) -> bool:
-        """Whether it learns; False with inference."""
+        """True if it learns; False with inference."""
         return self.learner.training
 
     @property
@@ -164,7 +164,7 @@ class Behavior(NamedTuple):
 
     @property
     def stopped(self) -> bool:
-        """Whether one of the settings' `stop` has ended its training."""
+        """True if one of the settings' `stop` has ended its training."""
         return self.learner.stopped
 
     def stop(self) -> None:

@@ -71,7 +71,7 @@ class Collector(ABC):
 
     @property
     def full(self) -> bool:
-        """Whether the buffer has no room for another message and must not grow."""
+        """True if the buffer has no room for another message and must not grow."""
         return self.paged is not None and self.paged.full
 
     @property

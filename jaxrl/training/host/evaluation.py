@@ -48,7 +48,7 @@ class _Played(NamedTuple):
 
 
 class _Trial:
-    """One evaluation of the behavior `name`: its running episodes, and those that count."""
+    """Running evaluation of the behavior `name`: its running episodes, and those that count."""
 
     def __init__(self, name: str, options: EvaluationSettings) -> None:
         self.name, self.options = name, options
@@ -111,7 +111,7 @@ class _Trial:
 
     @property
     def stuck(self) -> bool:
-        """Whether no further episode that counts is expected to begin, although some are missing."""
+        """True if no further episode that counts is expected to begin, although some are missing."""
         patience = self.options.max_length if self.share.has_empty or not self.seen else 1
         return self.idle >= patience
 

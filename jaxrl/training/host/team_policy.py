@@ -27,7 +27,7 @@ from jaxrl.types import NOTHING, Action, BehaviorMessage
 
 
 class KindPolicy(ActingKind):
-    """One behavior's part of a team's actor: its policy and its agents. The `team` holds the collected data.
+    """Part of a team's actor for one behavior: its policy and its agents. The `team` holds the collected data.
 
     Its programs are those of this behavior without the team. They serve frozen policies of this behavior, and replace
     actions.

@@ -87,7 +87,7 @@ class ThreadedLearner(Learner):
 
     @property
     def under_way(self) -> bool:
-        """Whether an update has begun and is not published yet."""
+        """True if an update has begun and is not published yet."""
         return self._under_way is not None
 
     def done(self) -> bool:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Learned(NamedTuple):
-    """One update: its metrics, and the amount of data that it learned from."""
+    """Result of an update: its metrics, and the amount of data that it learned from."""
 
     metrics: Mapping[str, float]
     held: Held

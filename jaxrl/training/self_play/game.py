@@ -122,7 +122,7 @@ class Foe(NamedTuple):
 
 @dataclass
 class Side:
-    """One behavior: its teams, the pool that they share, and its clocks."""
+    """Behavior: its teams, the pool that they share, and its clocks."""
 
     name: str
     settings: SelfPlaySettings

@@ -56,7 +56,7 @@ class StatsSummary(NamedTuple):
 
 
 class StatsWriter(ABC):
-    """What writers of plugins are derived from."""
+    """Base class of the writers of plugins."""
 
     def on_add_stat(self, category: str, key: str, value: float, aggregation: Any = None) -> None:  # noqa: B027, optional
         """Take one value; called for each."""
