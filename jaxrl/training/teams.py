@@ -41,9 +41,8 @@ class CancellingRewards:
     """Notices each behavior once whose team's members take from each other what they earn: players of one game."""
 
     def __init__(self) -> None:
-        self._payments: dict[
-            str, int | None
-        ] = {}  # by behavior, those that cancelled; None: one did not, or it was said
+        # Payments that cancelled, by behavior; None: one did not, or a warning was given.
+        self._payments: dict[str, int | None] = {}
 
     def see(self, name: str, trainer_type: str, group_id: np.ndarray, reward: np.ndarray) -> str:
         """Look at the individual rewards [N] of one message of a behavior. Returns what is to be said, else nothing."""

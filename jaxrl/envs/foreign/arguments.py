@@ -37,7 +37,8 @@ def keyword_arguments(env_args: Sequence[str] | None) -> dict[str, Any]:
                 raise ArgumentsError(f"env_settings.env_args: {text!r}: an alias (*name) is not read; write the value")
             arguments[key] = load_yaml(value)
         except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: such as the date 2024-13-01
-            raise ArgumentsError(f"env_settings.env_args: the value of {text!r} is no YAML: {error}") from None
+            why = getattr(error, "problem", None) or error  # that of YAML's, without its picture of the place
+            raise ArgumentsError(f"env_settings.env_args: the value of {text!r} is no YAML: {why}") from None
     return arguments
 
 

@@ -36,13 +36,20 @@ def take_options(arguments: dict[str, Any], *, one_agent: bool) -> tuple[AreaOpt
     if one_agent:
         return AreaOptions(action_scale=scale), False
     team_reward = take_switch(arguments, "team_reward", False)
-    sides = _take_sides(arguments) if isinstance(arguments.get("teams"), Mapping) else {}
-    return AreaOptions(take_switch(arguments, "teams", True), sides, scale), team_reward
+    teams = arguments.pop("teams", True)
+    if isinstance(teams, bool):
+        return AreaOptions(teams, {}, scale), team_reward
+    return AreaOptions(True, _sides(teams), scale), team_reward
 
 
-def _take_sides(arguments: dict[str, Any]) -> dict[str, int]:
-    """Take a mapping of agents to teams out of `arguments`. Raises ArgumentsError."""
-    sides = {str(agent): team for agent, team in arguments.pop("teams").items()}
+def _sides(teams: Any) -> dict[str, int]:
+    """Return the team of each agent, by the text of its name. Raises ArgumentsError."""
+    if not isinstance(teams, Mapping):
+        raise ArgumentsError(
+            f"env_settings.env_args: teams: got {teams!r}, expected true, false, or the team of each agent, such as "
+            "teams={player_0: 0, player_1: 1}"
+        )
+    sides = {str(agent): team for agent, team in teams.items()}
     wrong = [team for team in sides.values() if isinstance(team, bool) or not isinstance(team, int) or team < 0]
     if wrong or len(set(sides.values())) < 2:
         raise ArgumentsError(

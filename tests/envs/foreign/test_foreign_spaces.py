@@ -217,8 +217,9 @@ def test_arguments_are_read_as_yaml():
     ],
 )
 def test_arguments_that_cannot_be_read(given, words):
-    with pytest.raises(ArgumentsError, match=words):
+    with pytest.raises(ArgumentsError, match=words) as raised:
         keyword_arguments(given)
+    assert "\n" not in str(raised.value)
 
 
 class Size(Enum):

@@ -101,7 +101,7 @@ def test_sides_by_name_by_number_and_by_group() -> None:
         area.side("blue_1")
 
 
-@pytest.mark.parametrize("text", ["{a: 0}", "{a: 0, b: 0}", "{a: 0, b: -1}", "{a: 0, b: true}", "{}", "[a, b]"])
+@pytest.mark.parametrize("text", ["{a: 0}", "{a: 0, b: 0}", "{a: 0, b: -1}", "{a: 0, b: true}", "{}", "[a, b]", "3"])
 def test_sides_that_are_no_numbers_of_two_teams_are_refused(text: str) -> None:
     with pytest.raises(ArgumentsError, match=r"env_args: teams: got .*, expected"):
         take_options(keyword_arguments([f"teams={text}"]), one_agent=False)
